@@ -1,0 +1,3 @@
+# make run    the counter example under `celld dev`
+# make test   everything CI runs
+# make build  bin/celld

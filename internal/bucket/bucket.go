@@ -1,0 +1,71 @@
+// Package bucket is the one thing that the nodes of a fleet share: an object
+// store with conditional writes. See docs/architecture.md and protocol §2.
+package bucket
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"time"
+)
+
+// Version is the token that a conditional overwrite is checked against: an
+// ETag, a generation. It means something only to the store that made it.
+type Version string
+
+// Every failure of a store is one of these, or ambiguous: a write that failed
+// with any other error may have landed.
+var (
+	// ErrNotFound: there is no object under that key.
+	ErrNotFound = errors.New("no such object")
+	// ErrPrecondition: the condition was evaluated and was false; nothing was written.
+	ErrPrecondition = errors.New("precondition failed")
+	// ErrNotSent: the request never left this process; nothing was written.
+	ErrNotSent = errors.New("request was not sent")
+)
+
+// Object describes one object of a listing.
+type Object struct {
+	Key      string
+	Size     int64
+	Modified time.Time
+	Version  Version
+	Meta     map[string]string // only from Head and Open
+}
+
+// Store is a bucket, below its prefix. Implementations are safe for
+// concurrent use and do not retry conditional writes.
+type Store interface {
+	// Get reads a whole small object.
+	Get(ctx context.Context, key string) ([]byte, Version, error)
+	// Open streams length bytes from off; length < 0 means to the end.
+	Open(ctx context.Context, key string, off, length int64) (io.ReadCloser, Object, error)
+	Head(ctx context.Context, key string) (Object, error)
+	// Put writes unconditionally.
+	Put(ctx context.Context, key string, body []byte) (Version, error)
+	// PutStream writes unconditionally from r, of size bytes (-1: unknown).
+	// Nothing is visible before r ended without an error.
+	PutStream(ctx context.Context, key string, r io.Reader, size int64, opts PutOptions) (Version, error)
+	// Create writes if the key is absent, else ErrPrecondition.
+	Create(ctx context.Context, key string, body []byte) (Version, error)
+	// Swap writes if the object's version is still old, else ErrPrecondition
+	// (also where the object is gone).
+	Swap(ctx context.Context, key string, body []byte, old Version) (Version, error)
+	// Delete removes the object; a missing one is no error.
+	Delete(ctx context.Context, key string) error
+	// List yields the objects below prefix whose key is greater than after,
+	// in byte order of their keys.
+	List(ctx context.Context, prefix, after string) iter.Seq2[Object, error]
+	// String names the store for people, without credentials.
+	String() string
+}
+
+// PutOptions are what PutStream can say beside the bytes.
+type PutOptions struct {
+	Meta        map[string]string
+	ContentType string
+	// IfAbsent and IfVersion make the write conditional.
+	IfAbsent  bool
+	IfVersion Version
+}

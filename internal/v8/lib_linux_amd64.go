@@ -1,0 +1,3 @@
+package v8
+
+import _ "github.com/tommie/v8go/deps/linux_amd64" // static libv8
