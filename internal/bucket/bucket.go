@@ -1,5 +1,3 @@
-// Package bucket is the one thing that the nodes of a fleet share: an object
-// store with conditional writes. See docs/architecture.md and protocol §2.
 package bucket
 
 import (
@@ -21,8 +19,10 @@ var (
 	ErrNotFound = errors.New("no such object")
 	// ErrPrecondition: the condition was evaluated and was false; nothing was written.
 	ErrPrecondition = errors.New("precondition failed")
-	// ErrNotSent: the request never left this process; nothing was written.
-	ErrNotSent = errors.New("request was not sent")
+	// ErrNotSent: nothing was written, for certain. The request never left this
+	// process, or the store refused it without looking at the object (credentials,
+	// no such bucket).
+	ErrNotSent = errors.New("nothing was sent or accepted")
 )
 
 // Object describes one object of a listing.
@@ -39,7 +39,8 @@ type Object struct {
 type Store interface {
 	// Get reads a whole small object.
 	Get(ctx context.Context, key string) ([]byte, Version, error)
-	// Open streams length bytes from off; length < 0 means to the end.
+	// Open streams length bytes from off; length < 0 means to the end. A
+	// range that starts behind the end is empty.
 	Open(ctx context.Context, key string, off, length int64) (io.ReadCloser, Object, error)
 	Head(ctx context.Context, key string) (Object, error)
 	// Put writes unconditionally.
@@ -54,8 +55,8 @@ type Store interface {
 	Swap(ctx context.Context, key string, body []byte, old Version) (Version, error)
 	// Delete removes the object; a missing one is no error.
 	Delete(ctx context.Context, key string) error
-	// List yields the objects below prefix whose key is greater than after,
-	// in byte order of their keys.
+	// List yields the objects whose key starts with prefix and is greater than
+	// after ("" for all), in byte order of their keys. It ends at the first error.
 	List(ctx context.Context, prefix, after string) iter.Seq2[Object, error]
 	// String names the store for people, without credentials.
 	String() string
@@ -63,8 +64,10 @@ type Store interface {
 
 // PutOptions are what PutStream can say beside the bytes.
 type PutOptions struct {
+	// Meta travels with the object. Names satisfy MetaName; values
+	// are any valid UTF-8.
 	Meta        map[string]string
-	ContentType string
+	ContentType string // "" is application/octet-stream; not read back
 	// IfAbsent and IfVersion make the write conditional.
 	IfAbsent  bool
 	IfVersion Version
