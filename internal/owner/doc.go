@@ -17,9 +17,9 @@
 // its record is replaced, so a crash between the two leaves nothing to remember.
 //
 // A conditional write that fails in an unclear way is never assumed to have
-// failed or to have landed. Every attempt carries a nonce of its own; Acquire
-// remembers the nonces of all its attempts and reads the record: if one of
-// them is there, that attempt landed, also if it was not the last. If none is,
-// the next attempt is made against the version just read, which a straggler
-// of an earlier attempt can no longer match once it has landed.
+// failed or to have landed: package bucket reads the record back and compares
+// nonces. If it stays unclear because the write may still be under way, Acquire
+// reads and decides again. A straggler that lands meanwhile shows as a record of
+// this very session, at an epoch that no activation used: a local wake takes the
+// next one.
 package owner

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"celld/internal/bucket"
@@ -100,9 +99,8 @@ func (r *Records) Self() Self { return r.self }
 
 // Held is a cell that this session owns.
 type Held struct {
-	Epoch   id.Epoch
-	Version bucket.Version // of the record that says so
-	// Before is the record that was replaced; zero if the cell is new.
+	Epoch id.Epoch
+	// Before is whose the cell was; zero if it is new.
 	Before Record
 }
 
@@ -117,7 +115,7 @@ func (r *Records) Acquire(ctx context.Context, cell id.Cell, likely id.Session) 
 		if !errors.Is(err, errAgain) {
 			return held, err
 		}
-		if err := a.pause(ctx); err != nil {
+		if a.pause(ctx) != nil {
 			return Held{}, fmt.Errorf("acquire %s: %w (last: %v)", cell, context.Cause(ctx), a.last)
 		}
 	}
@@ -132,35 +130,25 @@ type attempt struct {
 	cell   id.Cell
 	likely id.Session
 
-	tried   []try
 	unclear int // writes that ended in an error
 	rounds  int
 	last    error // the newest reason to go round again
-}
-
-// try is one write that was attempted, and what it was to replace.
-type try struct {
-	nonce  string
-	before Record
 }
 
 // once reads the record, decides, and tries one write.
 func (a *attempt) once(ctx context.Context) (Held, error) {
 	ahead := a.readAhead(ctx)
 	defer ahead.stop()
-	rec, ver, err := a.Read(ctx, a.cell)
+	now, err := read(ctx, a.store, a.cell)
 	if errors.Is(err, bucket.ErrNotFound) {
-		return a.write(ctx, Record{}, "")
+		return a.write(ctx, nil)
 	}
 	if err != nil {
 		return Held{}, fmt.Errorf("acquire %s: %w", a.cell, err)
 	}
-	if i := slices.IndexFunc(a.tried, func(t try) bool { return t.nonce == rec.Nonce }); i >= 0 {
-		// A write whose reply was lost did land.
-		return Held{Epoch: rec.Epoch, Version: ver, Before: a.tried[i].before}, nil
-	}
+	rec := now.Value
 	if rec.State == Released || rec.Session == a.self.Session {
-		return a.write(ctx, rec, ver)
+		return a.write(ctx, now)
 	}
 	lease, err := a.lease(ctx, rec.Session, ahead)
 	if err != nil {
@@ -177,34 +165,41 @@ func (a *attempt) once(ctx context.Context) (Held, error) {
 	if err != nil {
 		return Held{}, fmt.Errorf("acquire %s: seal %s: %w", a.cell, rec.Session, err)
 	}
-	return a.write(ctx, rec, ver)
+	return a.write(ctx, now)
 }
 
-// write tries to make this session the owner after old, whose version is ver.
-func (a *attempt) write(ctx context.Context, old Record, ver bucket.Version) (Held, error) {
-	mine := Record{
-		V: recordVersion, Session: a.self.Session, Node: a.self.Node, Address: a.self.Address,
-		Epoch: old.Epoch + 1, State: Owned, Nonce: newNonce(),
+// write tries to make this session the owner after old, nil if there is none.
+func (a *attempt) write(ctx context.Context, old *stored) (Held, error) {
+	var before Record
+	if old != nil {
+		before = old.Value
 	}
-	a.tried = append(a.tried, try{mine.Nonce, old})
-	now, err := a.put(ctx, a.cell, mine, ver)
-	switch {
-	case err == nil:
-		return Held{Epoch: mine.Epoch, Version: now, Before: old}, nil
-	case errors.Is(err, bucket.ErrPrecondition):
+	mine := a.record(before.Epoch+1, Owned)
+	err := a.put(ctx, a.cell, old, mine)
+	switch bucket.OutcomeOf(err) {
+	case bucket.Applied:
+		return Held{Epoch: mine.Epoch, Before: before}, nil
+	case bucket.Rejected:
 		return Held{}, a.again(err)
 	}
 	if a.unclear++; a.unclear >= maxUnclear {
-		return Held{}, fmt.Errorf("acquire %s: write the ownership record: %w", a.cell, err)
+		return Held{}, fmt.Errorf("acquire %s: %w", a.cell, err)
 	}
 	return Held{}, a.again(err)
 }
 
-func (r *Records) put(ctx context.Context, cell id.Cell, rec Record, ver bucket.Version) (bucket.Version, error) {
-	if ver == "" {
-		return r.store.Create(ctx, Key(cell), rec.encode())
+// put writes one record; the error is settled by reading as far as that can be.
+func (r *Records) put(ctx context.Context, cell id.Cell, old *stored, rec Record) (err error) {
+	if old == nil {
+		_, err = bucket.CreateRecord(ctx, r.store, Key(cell), rec)
+	} else {
+		_, err = bucket.SwapRecord(ctx, r.store, Key(cell), old, rec)
 	}
-	return r.store.Swap(ctx, Key(cell), rec.encode(), ver)
+	return err
+}
+
+func (r *Records) record(epoch id.Epoch, state State) Record {
+	return Record{Session: r.self.Session, Node: r.self.Node, Address: r.self.Address, Epoch: epoch, State: state}
 }
 
 func (a *attempt) again(why error) error {
@@ -280,64 +275,44 @@ func (a *attempt) lease(ctx context.Context, s id.Session, ahead *early) (Lease,
 	return ahead.lease, ahead.err
 }
 
-// Read is the record of a cell and its version; bucket.ErrNotFound if nobody
-// ever owned it.
-func (r *Records) Read(ctx context.Context, cell id.Cell) (Record, bucket.Version, error) {
-	body, ver, err := r.store.Get(ctx, Key(cell))
-	if err != nil {
-		return Record{}, "", fmt.Errorf("read %s: %w", Key(cell), err)
-	}
-	rec, err := Decode(body)
-	if err != nil {
-		return Record{}, "", fmt.Errorf("%s: %w", Key(cell), err)
-	}
-	return rec, ver, nil
-}
-
 // Verify reads the record and compares it, not a clock. Nil means that at some
 // moment after Verify was called this session owned cell at epoch. *Superseded means
 // that it does not; any other error proves nothing.
 func (r *Records) Verify(ctx context.Context, cell id.Cell, epoch id.Epoch) error {
-	rec, _, err := r.Read(ctx, cell)
+	rec, err := read(ctx, r.store, cell)
 	switch {
 	case errors.Is(err, bucket.ErrNotFound):
 		return &Superseded{Cell: cell, Session: r.self.Session, Epoch: epoch}
 	case err != nil:
 		return err
-	case !rec.names(r.self.Session, epoch):
-		return &Superseded{Cell: cell, Session: r.self.Session, Epoch: epoch, Now: rec}
+	case !rec.Value.names(r.self.Session, epoch):
+		return &Superseded{Cell: cell, Session: r.self.Session, Epoch: epoch, Now: rec.Value}
 	}
 	return nil
 }
 
 // Release marks the record released. The caller has proven in the bucket
-// everything that the cell acknowledged. A record that is someone else's by now is
-// left alone, which is no error.
-func (r *Records) Release(ctx context.Context, cell id.Cell, held Held) error {
-	ver := held.Version
+// everything that the cell acknowledged, and never serves epoch again, whatever
+// the result: a lost reply may hide a success. A record that is someone else's by
+// now is left alone, which is no error.
+func (r *Records) Release(ctx context.Context, cell id.Cell, epoch id.Epoch) error {
 	for try := 1; ; try++ {
-		_, err := r.put(ctx, cell, r.released(held.Epoch), ver)
+		now, err := read(ctx, r.store, cell)
+		if errors.Is(err, bucket.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("release %s: %w", cell, err)
+		}
+		if !now.Value.names(r.self.Session, epoch) {
+			return nil
+		}
+		err = r.put(ctx, cell, now, r.record(epoch, Released))
 		if err == nil {
 			return nil
 		}
-		rec, now, readErr := r.Read(ctx, cell)
-		switch {
-		case errors.Is(readErr, bucket.ErrNotFound):
-			return nil
-		case readErr != nil:
-			return fmt.Errorf("release %s: %w", cell, errors.Join(err, readErr))
-		case !rec.names(r.self.Session, held.Epoch):
-			return nil // released by the write whose reply was lost, or not ours
-		case try >= maxUnclear:
+		if try >= maxUnclear {
 			return fmt.Errorf("release %s: %w", cell, err)
 		}
-		ver = now
-	}
-}
-
-func (r *Records) released(epoch id.Epoch) Record {
-	return Record{
-		V: recordVersion, Session: r.self.Session, Node: r.self.Node, Address: r.self.Address,
-		Epoch: epoch, State: Released, Nonce: newNonce(),
 	}
 }

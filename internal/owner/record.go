@@ -1,15 +1,12 @@
 package owner
 
 import (
-	"crypto/rand"
-	"encoding/json"
+	"context"
 	"fmt"
 
+	"celld/internal/bucket"
 	"celld/internal/id"
 )
-
-// recordVersion is the newest form of the record that this code writes and reads.
-const recordVersion = 1
 
 // State tells whether an ownership record holds.
 type State string
@@ -21,48 +18,48 @@ const (
 	Released State = "released"
 )
 
-// Record is the content of cells/<cell>/owner.json.
+// Record is the content of cells/<cell>/owner.json, beside the `v` and `nonce`
+// that every record of the bucket carries.
 type Record struct {
-	V       int        `json:"v"`
 	Session id.Session `json:"session"`
 	Node    id.Node    `json:"node"`
 	Address string     `json:"address"`
 	Epoch   id.Epoch   `json:"epoch"`
 	State   State      `json:"state"`
-	// Nonce is fresh for every write attempt, so that whoever lost the reply
-	// to a write can tell by reading whether it landed.
-	Nonce string `json:"nonce"`
 }
+
+// stored is a Record as it stands in the bucket.
+type stored = bucket.Record[Record]
 
 // Key is where the record of a cell lies in the bucket.
 func Key(cell id.Cell) string { return "cells/" + cell.Segment() + "/owner.json" }
 
-// Decode reads a record and refuses what it does not know.
-func Decode(body []byte) (Record, error) {
-	var r Record
-	if err := json.Unmarshal(body, &r); err != nil {
-		return Record{}, fmt.Errorf("ownership record is not JSON: %w", err)
+// Read is the record of a cell; bucket.ErrNotFound if nobody ever owned it.
+func Read(ctx context.Context, store bucket.Store, cell id.Cell) (Record, error) {
+	rec, err := read(ctx, store, cell)
+	if err != nil {
+		return Record{}, err
 	}
-	switch {
-	case r.V > recordVersion:
-		return Record{}, fmt.Errorf("ownership record has version %d and this node reads up to %d: a newer celld wrote it; update this node", r.V, recordVersion)
-	case r.V < 1, r.Session == "", r.Epoch == 0, r.State != Owned && r.State != Released:
-		return Record{}, fmt.Errorf("ownership record is malformed (v %d, session %q, epoch %d, state %q)", r.V, r.Session, r.Epoch, r.State)
-	}
-	return r, nil
+	return rec.Value, nil
 }
 
-func (r Record) encode() []byte {
-	body, err := json.Marshal(r)
+func read(ctx context.Context, store bucket.Store, cell id.Cell) (*stored, error) {
+	rec, err := bucket.ReadRecord[Record](ctx, store, Key(cell))
 	if err != nil {
-		panic(err) // strings and numbers only
+		return nil, err
 	}
-	return body
+	return rec, rec.Value.check(cell)
+}
+
+func (r Record) check(cell id.Cell) error {
+	if r.Session == "" || r.Epoch == 0 || r.State != Owned && r.State != Released {
+		return fmt.Errorf("read record %s: %w (session %q, epoch %d, state %q)",
+			Key(cell), bucket.ErrCorruptRecord, r.Session, r.Epoch, r.State)
+	}
+	return nil
 }
 
 // names tells that the record gives the cell to session at epoch.
 func (r Record) names(session id.Session, epoch id.Epoch) bool {
 	return r.State == Owned && r.Session == session && r.Epoch == epoch
 }
-
-func newNonce() string { return rand.Text() }
