@@ -94,6 +94,10 @@ var (
 	ErrNoVersion = errors.New("the version to replace is empty")
 	// ErrWrongSize: the reader of a PutStream did not hold what was announced.
 	ErrWrongSize = errors.New("the stream is not as long as announced")
+	// ErrNoETag: the store took a write and did not say which version it made.
+	ErrNoETag = errors.New("the store answered without a version (ETag)")
+	// ErrRangeIgnored: the store sent another range than it was asked for.
+	ErrRangeIgnored = errors.New("the store ignored the range that was asked for")
 )
 
 // CheckWrite is what every store checks before a write: nothing that fails here
