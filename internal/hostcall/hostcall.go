@@ -27,6 +27,7 @@ type Frame interface {
 	SetBytes([]byte) // copied into a new ArrayBuffer
 	SetClone([]byte) // structured-clone wire bytes
 	SetNull()
+	SetTuple([]Value) // becomes an array; tuples do not nest here
 	// Actor is whose turn this is: the cell or the request.
 	Actor() any
 }
@@ -37,6 +38,19 @@ type Value struct {
 	Num   float64
 	Str   string
 	Bytes []byte
+	Items []Value // of a Tuple
+}
+
+// Short forms.
+func Num(f float64) Value   { return Value{Kind: Number, Num: f} }
+func Text(s string) Value   { return Value{Kind: String, Str: s} }
+func Buf(b []byte) Value    { return Value{Kind: Buffer, Bytes: b} }
+func Cloned(b []byte) Value { return Value{Kind: Clone, Bytes: b} }
+func Bool(b bool) Value {
+	if b {
+		return Value{Kind: True}
+	}
+	return Value{Kind: False}
 }
 
 // Kind of a Value.
@@ -51,6 +65,7 @@ const (
 	String
 	Buffer // Bytes, as an ArrayBuffer
 	Clone  // Bytes, in structured-clone form
+	Tuple  // Items, as an array
 )
 
 // Sync runs inline on the JavaScript thread: it must not wait for another
@@ -66,6 +81,9 @@ type Op struct {
 	Name  string // "area.verb", such as "crypto.digest"
 	Sync  Sync
 	Async Async
+	// Output: the work shows something of the cell to others, so it starts only
+	// when everything the cell has written by then is proven.
+	Output bool
 }
 
 // Throw is an error of a given JavaScript class: TypeError, RangeError,

@@ -1,7 +1,7 @@
 package v8
 
 /*
-#include "v8.h"
+#include "binding.h"
 */
 import "C"
 

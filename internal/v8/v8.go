@@ -2,7 +2,7 @@ package v8
 
 /*
 #include <stdlib.h>
-#include "v8.h"
+#include "binding.h"
 #cgo noescape wv_call
 #cgo noescape wv_resolve_batch
 #cgo noescape wv_last_error
@@ -167,6 +167,7 @@ const (
 	Clone   = C.WV_CLONE
 	Handle  = C.WV_HANDLE
 	Promise = C.WV_PROMISE
+	Tuple   = C.WV_TUPLE
 
 	NoMicro    = C.WV_F_NOMICRO
 	WantClone  = C.WV_F_CLONE

@@ -1,10 +1,10 @@
-// Thin V8 binding. See v8.h for the ABI.
+// Thin V8 binding. See binding.h for the ABI.
 #ifdef __has_include
 #if !__has_include("v8.h")
-#error "V8 headers not found: run `go generate ./v8` once (links the headers of github.com/tommie/v8go out of the module cache)"
+#error "V8 headers not found: run `go generate ./internal/v8` once (links the headers of github.com/tommie/v8go out of the module cache)"
 #endif
 #endif
-#include "v8.h"
+#include "binding.h"
 #include "libplatform/libplatform.h"
 #include "v8-inspector.h"
 #include "v8-wasm-trap-handler-posix.h"
@@ -23,7 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "v8.h"
+#include <v8.h>
 
 // Exported by Go (declared here by hand so that this file needs no
 // _cgo_export.h and can be compiled and linted on its own).
@@ -270,6 +270,7 @@ struct wv_iso {
   size_t heap_limit = 0, buffer_limit = 0;
   std::atomic<uint32_t> oom_hits{0};
   bool oom_now = false;
+  bool compiling = false;  // Go itself compiles a wasm module
   Ctx* terminated_in = nullptr;  // outermost turn was terminated: drop its queued microtasks
   // turn bookkeeping for the CPU watchdog
   std::mutex tmu;
@@ -281,6 +282,7 @@ struct wv_iso {
   std::shared_ptr<FgRunner> runner;
   std::unique_ptr<Insp> insp;
   StartupData sd{nullptr, 0};
+  Global<Function> make_error;  // (class, message) -> error, from the runtime
   struct Held { Locker* l; };
   Held held{nullptr};
 };
@@ -461,6 +463,15 @@ MaybeLocal<Value> FromVal(wv_iso* w, Local<Context> c, const wv_val& v) {
       return ab;
     }
     case WV_CLONE: return Deserialize(i, c, reinterpret_cast<const uint8_t*>(v.ptr), v.len);
+    case WV_TUPLE: {
+      const wv_val* items = reinterpret_cast<const wv_val*>(v.ptr);
+      Local<Array> a = Array::New(i, static_cast<int>(v.len));
+      for (size_t k = 0; k < v.len; k++) {
+        Local<Value> e;
+        if (!FromVal(w, c, items[k]).ToLocal(&e) || a->Set(c, static_cast<uint32_t>(k), e).IsNothing()) return {};
+      }
+      return a;
+    }
     case WV_HANDLE: case WV_PROMISE: return w->handles[static_cast<uint32_t>(v.num)].Get(i);
     default: return Undefined(i);
   }
@@ -587,22 +598,46 @@ int ToVal(wv_iso* w, Local<Context> c, Local<Value> v, int flags, wv_val* o, Try
   return WV_OK;
 }
 
+// An error of the class that Go asked for: "Class\0message". Classes that V8 does not know are the runtime's.
+Local<Value> MakeError(wv_iso* w, Local<Context> c, const wv_val& r) {
+  Isolate* i = w->iso;
+  const char* p = reinterpret_cast<const char*>(r.ptr);
+  const char* cut = r.tag == WV_STR ? static_cast<const char*>(memchr(p, 0, r.len)) : nullptr;
+  if (!cut) return Exception::Error(r.tag == WV_STR ? Str(i, p, r.len) : Sym(i, "host error"));
+  std::string cls(p, cut - p);
+  Local<String> msg = Str(i, cut + 1, r.len - (cut + 1 - p));
+  if (cls == "TypeError") return Exception::TypeError(msg);
+  if (cls == "RangeError") return Exception::RangeError(msg);
+  if (cls == "SyntaxError") return Exception::SyntaxError(msg);
+  Local<Value> e;
+  if (cls != "Error" && !w->make_error.IsEmpty()) {
+    Local<Value> args[2] = {Str(i, cls.data(), cls.size()), msg};
+    if (w->make_error.Get(i)->Call(c, Undefined(i), 2, args).ToLocal(&e)) return e;
+  }
+  return Exception::Error(msg);
+}
+
 // ---- host functions ---------------------------------------------------------
 void HostRet(wv_iso* w, Local<Context> c, int rc, wv_val& r, const FunctionCallbackInfo<Value>& info) {
   Isolate* i = w->iso;
   if (i->IsExecutionTerminating()) return;
   if (rc != 0) {
-    i->ThrowException(Exception::Error(r.tag == WV_STR ? Str(i, reinterpret_cast<const char*>(r.ptr), r.len) : Sym(i, "host error")));
+    i->ThrowException(MakeError(w, c, r));
   } else if (r.tag == WV_NUM) {
     info.GetReturnValue().Set(r.num);
   } else if (r.tag != WV_UNDEF) {
     Local<Value> v;
     if (FromVal(w, c, r).ToLocal(&v)) info.GetReturnValue().Set(v);
   }
+  if (r.tag == WV_TUPLE) {
+    wv_val* items = reinterpret_cast<wv_val*>(r.ptr);
+    for (size_t k = 0; k < r.len; k++) if (items[k].tag == WV_STR || items[k].tag == WV_BYTES || items[k].tag == WV_CLONE) free(reinterpret_cast<void*>(items[k].ptr));
+    free(items);
+  }
   if (r.ptr && r.ptr != Addr(w->scratch) && (r.tag == WV_STR || r.tag == WV_BYTES || r.tag == WV_CLONE)) free(reinterpret_cast<void*>(r.ptr));
 }
 
-constexpr int kMaxArgs = 6;
+constexpr int kMaxArgs = 12;
 
 void HostCall(const FunctionCallbackInfo<Value>& info) {
   Isolate* i = info.GetIsolate();
@@ -987,6 +1022,10 @@ wv_iso* wv_iso_new(const wv_iso_opts* o) {
     i->SetHostImportModuleDynamicallyCallback(DynImport);
     i->SetHostInitializeImportMetaObjectCallback(ImportMeta);
     i->AddNearHeapLimitCallback(NearHeapLimit, w);
+    // Code comes with the deployment, never out of strings or bytes at run time.
+    i->SetAllowWasmCodeGenerationCallback([](Local<Context> c, Local<String>) {
+      return static_cast<wv_iso*>(c->GetIsolate()->GetData(0))->compiling;
+    });
     w->buffer_limit = o->buffer_limit;
     if (o->buffer_limit) i->AddGCEpilogueCallback(AfterGC, w);
   }
@@ -1004,6 +1043,7 @@ void wv_iso_free(wv_iso* w) {
     HandleScope hs(i);
     w->rejections.clear();
     w->resolvers.clear();
+    w->make_error.Reset();
     w->handles.clear();
     for (auto& c : w->ctxs) if (c) { c->mods.clear(); c->synth_exports.clear(); c->ctx.Reset(); }
     w->ctxs.clear();
@@ -1207,7 +1247,7 @@ int wv_resolve_batch(wv_iso* w, int ctx, int n, const uint32_t* ids, const uint8
     w->resolvers.erase(it);
     Local<Value> v;
     if (!FromVal(w, c, vals[k]).ToLocal(&v)) { tc.Reset(); continue; }
-    if (reject && reject[k]) Ignore(r->Reject(c, v->IsString() ? Exception::Error(v.As<String>()) : v));
+    if (reject && reject[k]) Ignore(r->Reject(c, v->IsString() ? MakeError(w, c, vals[k]) : v));
     else Ignore(r->Resolve(c, v));
   }
   int rc = Finish(w, x, c, tc, flags);
@@ -1219,6 +1259,16 @@ void wv_handle_free(wv_iso* w, uint32_t h) {
   Enter e(w);
   w->handles[h].Reset();
   w->free_handles.push_back(h);
+}
+
+void wv_resolver_drop(wv_iso* w, uint32_t id) {
+  Enter e(w);
+  w->resolvers.erase(id);
+}
+
+void wv_set_error_factory(wv_iso* w, uint32_t h) {
+  Enter e(w);
+  w->make_error.Reset(w->iso, w->handles[h].Get(w->iso).As<Function>());
 }
 
 int wv_set_global(wv_iso* w, int ctx, const char* name, size_t n, const wv_val* v) {
@@ -1295,7 +1345,10 @@ int wv_mod_cache(wv_iso* w, int ctx, int mod, wv_blob* out) {
 wv_wasm* wv_wasm_compile(wv_iso* w, int ctx, const void* p, size_t n) {
   IN(w, ctx);
   Local<WasmModuleObject> m;
-  if (!WasmModuleObject::Compile(i, {static_cast<const uint8_t*>(p), n}).ToLocal(&m)) { Fail(w, c, tc); return nullptr; }
+  w->compiling = true;
+  bool ok = WasmModuleObject::Compile(i, {static_cast<const uint8_t*>(p), n}).ToLocal(&m);
+  w->compiling = false;
+  if (!ok) { Fail(w, c, tc); return nullptr; }
   return new wv_wasm{m->GetCompiledModule()};
 }
 int wv_wasm_handle(wv_iso* w, int ctx, wv_wasm* wm, wv_val* ret) {
