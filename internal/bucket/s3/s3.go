@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
@@ -45,8 +46,7 @@ const (
 
 // Open prepares a client; it does not talk to the store.
 func Open(ctx context.Context, opts Options) (*Store, error) {
-	client := wire.NewClient()
-	load := []func(*config.LoadOptions) error{config.WithHTTPClient(client), config.WithAppID(opts.AppTag)}
+	load := []func(*config.LoadOptions) error{config.WithAppID(opts.AppTag)}
 	if opts.Region != "" {
 		load = append(load, config.WithRegion(opts.Region))
 	}
@@ -60,7 +60,8 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		}
 		cfg.Region = "auto"
 	}
-	s := &Store{opts: opts, http: client}
+	s := &Store{opts: opts, http: wire.NewClient()}
+	trustAs(s.http, cfg)
 	s.retry = s3.NewFromConfig(cfg, s.configure, func(o *s3.Options) {
 		o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) {
 			r.MaxAttempts, r.MaxBackoff = attempts, maxBackoff
@@ -70,7 +71,20 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	return s, nil
 }
 
+// trustAs takes over the certificates that the chain trusts (AWS_CA_BUNDLE). The
+// chain's own client stays with the chain, for credentials.
+func trustAs(client *http.Client, cfg aws.Config) {
+	theirs, ok := cfg.HTTPClient.(*awshttp.BuildableClient)
+	if !ok {
+		return
+	}
+	if tls := theirs.GetTransport().TLSClientConfig; tls != nil {
+		client.Transport.(*http.Transport).TLSClientConfig = tls.Clone()
+	}
+}
+
 func (s *Store) configure(o *s3.Options) {
+	o.HTTPClient = s.http
 	if s.opts.Endpoint != "" {
 		o.BaseEndpoint = aws.String(s.opts.Endpoint)
 		o.UsePathStyle = true

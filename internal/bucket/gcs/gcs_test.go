@@ -1,0 +1,20 @@
+package gcs_test
+
+import (
+	"os"
+	"testing"
+
+	"celld/internal/bucket/buckettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(buckettest.Main(m)) }
+
+func TestContract(t *testing.T) {
+	url, env := buckettest.FakeGCS(t)
+	buckettest.Run(t, buckettest.Open(t, url+"/with/prefix", env))
+}
+
+func TestRaceOfProcesses(t *testing.T) {
+	url, env := buckettest.FakeGCS(t)
+	buckettest.RaceProcesses(t, url, env)
+}
