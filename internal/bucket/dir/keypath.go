@@ -6,7 +6,7 @@ import (
 
 // A key is cut at its slashes. Each segment becomes one path component: letters,
 // digits and -_$:.% stand for themselves, everything else is =XX, as is a dot that
-// leads; nothing at all is "=". The last component gets a fileMark, so that the
+// leads a component; nothing at all is "=". The last component gets a fileMark, so that the
 // keys a and a/b can both exist. A segment whose escaped form reaches longName
 // continues inside a directory with a contMark: the cut depends only on the bytes
 // before it, which is what keeps listing in order.
@@ -51,7 +51,7 @@ func longParts(segment string) (dirs, name string) {
 	var b strings.Builder
 	start := 0
 	for i := 0; i < len(segment); i++ {
-		if isPlain(segment[i]) && (segment[i] != '.' || i > 0) {
+		if isPlain(segment[i]) && (segment[i] != '.' || b.Len() > start) {
 			b.WriteByte(segment[i])
 		} else {
 			const hex = "0123456789ABCDEF"
