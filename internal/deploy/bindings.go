@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"celld/internal/wrangler"
@@ -84,6 +85,11 @@ func (b *building) vars() (map[string]json.RawMessage, error) {
 			return nil, err
 		}
 		vars[k] = quoted
+	}
+	for _, name := range b.cfg.Secrets {
+		if _, given := vars[name]; !given {
+			b.Notices = append(b.Notices, fmt.Sprintf("▲ [NOTICE] the secret %s has no value: add it to %s", name, filepath.Join(b.cfg.Dir, ".dev.vars")))
+		}
 	}
 	return vars, nil
 }

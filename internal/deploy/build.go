@@ -86,7 +86,7 @@ func (b *building) script(ctx context.Context) error {
 	for _, n := range b.cfg.Notices {
 		b.Notices = append(b.Notices, n.Format())
 	}
-	if err := b.cfg.Require(Supported); err != nil {
+	if err := b.cfg.Require(b.supported()); err != nil {
 		return err
 	}
 	date, err := b.date()
@@ -114,6 +114,16 @@ func (b *building) script(ctx context.Context) error {
 	slices.SortFunc(s.Modules, func(x, y Module) int { return cmp.Compare(x.Name, y.Name) })
 	b.Manifest.Scripts = append(b.Manifest.Scripts, s)
 	return nil
+}
+
+// supported is Supported; in development .dev.vars hold the secrets.
+func (b *building) supported() map[string]bool {
+	if !b.opts.Dev {
+		return Supported
+	}
+	out := maps.Clone(Supported)
+	out["secrets"] = true
+	return out
 }
 
 // devDate is the date that dev takes where none is given: fixed, so that a

@@ -3,6 +3,7 @@ package deploy
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,9 +38,10 @@ func (b *building) bundle(main string) (string, error) {
 			return "", err
 		}
 	}
-	p := &plugin{building: b, matcher: matcher, loose: loose, main: name}
+	p := &plugin{building: b, matcher: matcher, loose: loose, main: name, looked: map[string]bool{}}
 	result := api.Build(b.buildOptions(main, p))
 	if len(result.Errors) > 0 {
+		b.Dirs = append(b.Dirs, slices.Sorted(maps.Keys(p.looked))...)
 		return "", &BuildError{result.Errors}
 	}
 	if len(result.Warnings) > 0 {
@@ -48,13 +50,14 @@ func (b *building) bundle(main string) (string, error) {
 	if err := b.collect(name, result); err != nil {
 		return "", err
 	}
-	return name, p.err
+	return name, nil
 }
 
 func (b *building) buildOptions(main string, p *plugin) api.BuildOptions {
-	outdir := filepath.Join(b.dir, ".celld", "bundle") // named in paths of source maps, never written
 	o := api.BuildOptions{
-		EntryPoints: []string{main}, Outfile: filepath.Join(outdir, "main.js"), AbsWorkingDir: b.dir,
+		EntryPoints: []string{main}, AbsWorkingDir: b.dir,
+		// Nothing is written; source maps are relative to this name.
+		Outfile: filepath.Join(b.dir, "celld.bundle.js"), AllowOverwrite: true,
 		Bundle: true, Format: api.FormatESModule, Target: api.ES2024, Platform: api.PlatformBrowser,
 		Conditions: []string{"workerd", "worker", "browser"},
 		Sourcemap:  api.SourceMapExternal, SourcesContent: api.SourcesContentInclude, Metafile: true,
@@ -68,6 +71,8 @@ func (b *building) buildOptions(main string, p *plugin) api.BuildOptions {
 		// Top-level await and the names of classes are the user's own; nothing else is dropped.
 		TreeShaking: api.TreeShakingTrue,
 	}
+	b.inputs[filepath.Join(b.dir, "package.json")] = true
+	b.inputs[filepath.Join(b.dir, "tsconfig.json")] = true
 	if b.cfg.TSConfig != "" {
 		o.Tsconfig = filepath.Join(b.dir, b.cfg.TSConfig)
 		b.inputs[o.Tsconfig] = true
@@ -149,7 +154,7 @@ type plugin struct {
 	matcher *wrangler.Matcher
 	loose   map[string]string
 	main    string
-	err     error
+	looked  map[string]bool // directories that relative imports point into
 }
 
 // asked marks resolutions of our own, which must not come back to us.
@@ -190,15 +195,22 @@ func (p *plugin) resolve(build api.PluginBuild, a api.OnResolveArgs) (api.OnReso
 	if name := p.outsideName(a.Path); name != "" {
 		return external(name, a.Kind), nil
 	}
+	p.lookedIn(a)
 	kind := p.matcher.Type(a.Path)
-	if kind == "" && len(p.loose) == 0 && len(p.cfg.Rules) == 0 {
+	builtin := slices.Contains(builtins, a.Path)
+	if kind == "" && !builtin && len(p.loose) == 0 && len(p.cfg.Rules) == 0 {
 		return api.OnResolveResult{}, nil // the bundler's own way, and the fast one
 	}
 	found := build.Resolve(strings.TrimSuffix(a.Path, "?module"), api.ResolveOptions{
 		Importer: a.Importer, Namespace: a.Namespace, ResolveDir: a.ResolveDir, Kind: a.Kind, PluginData: asked{}, With: a.With,
 	})
+	if len(found.Errors) > 0 && builtin {
+		return api.OnResolveResult{Errors: []api.Message{{
+			Text:  fmt.Sprintf("%q is a module of Node, which this Worker does not have", a.Path),
+			Notes: []api.Note{{Text: `add "compatibility_flags": ["nodejs_compat"] to the configuration`}},
+		}}}, nil
+	}
 	if len(found.Errors) > 0 {
-		p.missing(a)
 		return api.OnResolveResult{}, nil // the bundler says it better, with the place
 	}
 	if name, ok := p.loose[found.Path]; ok {
@@ -215,14 +227,15 @@ func (p *plugin) resolve(build api.PluginBuild, a api.OnResolveArgs) (api.OnReso
 	return api.OnResolveResult{}, nil
 }
 
-// missing makes a watcher look where the file may appear.
-func (p *plugin) missing(a api.OnResolveArgs) {
-	if !strings.HasPrefix(a.Path, ".") {
+// lookedIn remembers where a relative import points: if the build fails, a file
+// that appears there may be the one that was missing.
+func (p *plugin) lookedIn(a api.OnResolveArgs) {
+	if !strings.HasPrefix(a.Path, ".") || strings.Contains(a.ResolveDir, "node_modules") {
 		return
 	}
 	notes.Lock()
 	defer notes.Unlock()
-	p.Dirs = append(p.Dirs, filepath.Dir(filepath.Join(a.ResolveDir, a.Path)))
+	p.looked[filepath.Dir(filepath.Join(a.ResolveDir, a.Path))] = true
 }
 
 // external leaves a module outside of the bundle.

@@ -93,7 +93,7 @@ func TestBundle(t *testing.T) {
 		t.Errorf("modules: %q", types)
 	}
 	main := s.Module(s.Main)
-	if main == nil || main.Name != "index.js" || !strings.Contains(string(b.SourceMap(*main)), "index.ts") {
+	if main == nil || main.Name != "index.js" || !strings.Contains(string(b.SourceMap(*main)), `"src/index.ts"`) {
 		t.Errorf("main %+v", main)
 	}
 	for _, file := range []string{"wrangler.jsonc", "src/index.ts", "src/late.ts", "src/a.txt", "src/d.wasm", "node_modules/pkg/w.js"} {
@@ -110,6 +110,7 @@ func TestBuildErrors(t *testing.T) {
 	}{
 		{"syntax", config(""), "export default {\n  fetch() { return ] }\n}", []string{"src/index.ts:2:19", "Unexpected \"]\"", "^"}},
 		{"import", config(""), "import x from './nowhere'; export default x", []string{"src/index.ts:1:14", "./nowhere"}},
+		{"node module", config(""), "import p from 'path'; export default p", []string{"src/index.ts:1:14", "nodejs_compat"}},
 		{"class", config(`,"durable_objects":{"bindings":[{"name":"C","class_name":"Cell"}]}`), hello, []string{`class "Cell"`, "wrangler.jsonc:1:", "default"}},
 		{"no exports", config(""), "addEventListener('fetch', () => {})", []string{"exports nothing", "export default"}},
 		{"no date", `{"name":"web","main":"src/index.ts"}`, hello, []string{"compatibility_date"}},
@@ -129,6 +130,9 @@ func TestBuildErrors(t *testing.T) {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("the error lacks %q:\n%v", want, err)
 				}
+			}
+			if c.name == "import" && !strings.Contains(strings.Join(b.Dirs, " "), filepath.Join(dir, "src")) {
+				t.Errorf("nobody watches for the missing file: %v", b.Dirs)
 			}
 			if len(b.Inputs) == 0 {
 				t.Error("a failed build tells nothing to watch")
@@ -206,6 +210,17 @@ func TestVarsAndDevVars(t *testing.T) {
 	dev, err := tryBuild(t, Options{Dev: true}, dir)
 	if err != nil || find(dev, "A").Text != "dev" || find(dev, "SECRET").Text != "s" {
 		t.Errorf("%v %+v", err, dev.Default().Bindings)
+	}
+}
+
+func TestSecretsInDevelopment(t *testing.T) {
+	dir := project(t, "wrangler.jsonc", config(`,"secrets":{"required":["HAVE","LACK"]}`), "src/index.ts", hello, ".dev.vars", "HAVE=s")
+	if _, err := tryBuild(t, Options{}, dir); err == nil || !strings.Contains(err.Error(), `"secrets" is not supported yet`) {
+		t.Errorf("deploy: %v", err)
+	}
+	dev, err := tryBuild(t, Options{Dev: true}, dir)
+	if err != nil || len(dev.Notices) != 1 || !strings.Contains(dev.Notices[0], "LACK") {
+		t.Errorf("dev: %v %v", err, dev.Notices)
 	}
 }
 

@@ -83,6 +83,7 @@ type loop struct {
 	failed  bool
 	last    string          // the failure that was reported last
 	makes   bool            // a build command writes files
+	doubted bool            // the last build failed, and that was doubted
 	said    map[string]bool // notices
 }
 
@@ -107,8 +108,8 @@ func (l *loop) once(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err != nil && l.print == changed && !l.opts.Once {
-		return err // it saw files in the middle of a change: the next build follows at once
+	if err != nil && !l.opts.Once && l.doubtful() {
+		return err // the next build follows at once
 	}
 	if err != nil {
 		l.failed = true
@@ -118,13 +119,27 @@ func (l *loop) once(ctx context.Context) error {
 		l.last = err.Error()
 		return err
 	}
-	l.last = ""
+	l.last, l.doubted = "", false
 	l.report(Event{Published: d})
 	return nil
 }
 
 // changed is the fingerprint of no files at all.
 var changed [sha256.Size]byte
+
+// doubtful tells whether a build failed only because it saw files in the middle
+// of a change: then it is repeated. That is done once for files that are empty, which
+// they may be for good.
+func (l *loop) doubtful() bool {
+	if l.print == changed {
+		return true
+	}
+	l.doubted = !l.doubted && slices.ContainsFunc(l.inputs, halfway)
+	if l.doubted {
+		l.print = changed
+	}
+	return l.doubted
+}
 
 type snapshot struct {
 	inputs, dirs []string
@@ -233,7 +248,10 @@ func exists(file string) bool {
 }
 
 // optional files may be away for good.
-func optional(file string) bool { return strings.HasPrefix(filepath.Base(file), ".dev.vars") }
+func optional(file string) bool {
+	base := filepath.Base(file)
+	return strings.HasPrefix(base, ".dev.vars") || base == "package.json" || base == "tsconfig.json"
+}
 
 // sum is one hash over the contents of all files, and of those in dirs.
 func sum(inputs, dirs []string) (out [sha256.Size]byte) {
