@@ -20,5 +20,6 @@
 // the node's adopt function, which builds it beside the old one and switches, or
 // fails and leaves the old one serving.
 //
-// Package deploy/dev watches sources and repeats the way up.
+// Package deploy/engine turns scripts into worker.Bundles and is the Checker of the
+// product; this package itself does not need V8. Package deploy/dev watches sources and repeats the way up.
 package deploy
