@@ -82,7 +82,7 @@ var served = []struct{ key, why, instead string }{
 var meaningless = []string{
 	"$schema", "observability", "upload_source_maps", "placement", "workers_dev", "preview_urls", "routes", "route",
 	"account_id", "send_metrics", "logpush", "dev", "keep_vars", "legacy_env", "first_party_worker", "compliance_region",
-	"userMetadata", "usage_model", "zone_id", "minify_whitespace", "cloudchamber", "python_modules", "previews",
+	"usage_model", "zone_id", "cloudchamber", "python_modules", "previews",
 }
 
 // refused keys are known and would change what the Worker does.
