@@ -20,6 +20,7 @@ type Gate struct {
 	committed id.TXID
 	proven    id.TXID
 	open      bool     // a turn or an explicit transaction has no position yet
+	half      error    // why outputs from outside of turns fail: a write is half done
 	releasing bool     // some goroutine is inside of drain
 	queue     []output // emitted, not yet left; [settled:] have no position yet
 	head      int      // queue[:head] left already
@@ -66,7 +67,7 @@ func (g *Gate) Emit(release func(error)) {
 	g.mu.Lock()
 	g.queue = append(g.queue, output{release: release})
 	if !g.open {
-		g.settle(nil)
+		g.settle(g.half)
 	}
 	g.drain()
 }
@@ -75,17 +76,18 @@ func (g *Gate) Emit(release func(error)) {
 // old position if nothing was written.
 func (g *Gate) Committed(pos id.TXID) {
 	g.mu.Lock()
-	g.open = false
+	g.open, g.half = false, nil
 	g.committed = max(g.committed, pos)
 	g.settle(nil)
 	g.drain()
 }
 
-// Reject ends the turn without a position: what was emitted in it fails with
-// err, in its place in the order. The gate stays usable.
+// Reject ends the turn without a position, because it left a write half done:
+// what was emitted in it fails with err, in its place in the order, and so does
+// what follows it until a turn ends with Committed.
 func (g *Gate) Reject(err error) {
 	g.mu.Lock()
-	g.open = false
+	g.open, g.half = false, err
 	g.settle(err)
 	g.drain()
 }
