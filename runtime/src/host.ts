@@ -34,9 +34,44 @@ export function sync<R = any>(name: string): (...args: any[]) => R {
 export function async<R = any>(name: string): (...args: any[]) => Promise<R> {
   const op = number(name);
   const call = host.async;
-  return (...args) => call(op, ...args);
+  return (...args) => {
+    if (frames.sections > 0) call_(sectionOp, frame()?.section ?? 0);
+    return call(op, ...args);
+  };
 }
 
 export const serialize = host.serialize;
 export const deserialize = host.deserialize;
-export const extras = host.extras;
+
+// ---- what follows the code across its awaits
+
+/** Follows the running code through every await. V8 keeps it; nothing is paid while there is none. */
+export interface Frame {
+  /** The critical section of a cell that the code belongs to; 0 outside. */
+  section: number;
+  /** Values of AsyncLocalStorage instances. */
+  locals: Map<object, unknown> | undefined;
+}
+
+/** How many critical sections are open in this isolate: while it is zero, asynchronous calls need not say theirs. */
+export const frames = { sections: 0 };
+
+const call_ = host.call;
+const sectionOp = number("worker.section");
+const get = host.extras.getContinuationPreservedEmbedderData;
+const set = host.extras.setContinuationPreservedEmbedderData;
+
+export function frame(): Frame | undefined {
+  return get() as Frame | undefined;
+}
+
+/** Runs f, and everything that it starts, in the frame. */
+export function within<R>(frame: Frame | undefined, f: () => R): R {
+  const before = get();
+  set(frame);
+  try {
+    return f();
+  } finally {
+    set(before);
+  }
+}

@@ -1,0 +1,190 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"celld/internal/call"
+	"celld/internal/v8"
+)
+
+// isolate is one V8 isolate with one script loaded, and its run queue.
+type isolate struct {
+	script *Script
+	v      *v8.Isolate
+	ctx    int
+	fn     handles
+	frames frames
+
+	mu      sync.Mutex
+	queue   []func() // jobs in order of arrival
+	head    int
+	running bool
+	dead    error // set once: no job runs any more
+
+	// Touched only by whoever runs a job.
+	args         v8.Args
+	cur          *actor
+	promise      uint32 // of the asynchronous call being started
+	frameSection uint32 // critical section of the running code, 0 outside
+	actors       map[uint32]*actor
+	next         uint32
+
+	load    atomic.Int64 // actors that are alive: what pools balance by
+	loader  *loader
+	exports Exports
+
+	clock  turnClock
+	wedged atomic.Bool   // a turn ignored its termination
+	idle   chan struct{} // made by who waits for the run queue to stop
+}
+
+// handles are the functions of the runtime that Go calls.
+type handles struct {
+	load, makeError, fileModule, builtin                        uint32
+	fetch, construct, alarm, abort, drop, timer, scheduled      uint32
+	rpcOpen, pipeMessage, pipeClosed, socketFrame, socketClosed uint32
+}
+
+var errIsolateGone = fmt.Errorf("the isolate was given up: %w", call.ErrNotStarted)
+
+// submit runs job on the isolate: here and now when it is idle, else in its turn.
+func (i *isolate) submit(job func()) error {
+	i.mu.Lock()
+	if i.dead != nil {
+		defer i.mu.Unlock()
+		return i.dead
+	}
+	if i.running {
+		i.queue = append(i.queue, job)
+		i.mu.Unlock()
+		return nil
+	}
+	i.running = true
+	i.mu.Unlock()
+	job()
+	i.handOver()
+	return nil
+}
+
+// later queues a job and never runs it on the caller's goroutine, which may hold locks.
+func (i *isolate) later(job func()) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.dead != nil {
+		return i.dead
+	}
+	i.queue = append(i.queue, job)
+	if !i.running {
+		i.running = true
+		go i.drain()
+	}
+	return nil
+}
+
+// handOver gives the isolate to a runner if jobs came in meanwhile.
+func (i *isolate) handOver() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.head == len(i.queue) || i.dead != nil {
+		i.rest()
+		return
+	}
+	go i.drain()
+}
+
+// rest marks the run queue stopped; i.mu is held.
+func (i *isolate) rest() {
+	i.running = false
+	if i.idle != nil {
+		close(i.idle)
+		i.idle = nil
+	}
+}
+
+// watchUntilIdle returns when no job runs, or when the one that does is known to be wedged.
+func (i *isolate) watchUntilIdle() {
+	i.mu.Lock()
+	if !i.running {
+		i.mu.Unlock()
+		return
+	}
+	if i.idle == nil {
+		i.idle = make(chan struct{})
+	}
+	idle := i.idle
+	i.mu.Unlock()
+	select {
+	case <-idle:
+	case <-i.clock.wedgedCh():
+	}
+}
+
+func (i *isolate) drain() {
+	for {
+		i.mu.Lock()
+		if i.head == len(i.queue) || i.dead != nil {
+			i.queue, i.head = i.queue[:0], 0
+			i.rest()
+			i.mu.Unlock()
+			return
+		}
+		job := i.queue[i.head]
+		i.queue[i.head] = nil
+		i.head++
+		if i.head > 1024 && i.head*2 > len(i.queue) { // give the front back
+			i.queue = append(i.queue[:0], i.queue[i.head:]...)
+			i.head = 0
+		}
+		i.mu.Unlock()
+		job()
+	}
+}
+
+// wait returns when every job queued before it has run. For Close and tests.
+func (i *isolate) wait() {
+	done := make(chan struct{})
+	if i.later(func() { close(done) }) == nil {
+		<-done
+	}
+}
+
+// kill marks the isolate dead: queued jobs never run, actors fail with cause.
+func (i *isolate) kill(cause error) {
+	i.mu.Lock()
+	if i.dead != nil {
+		i.mu.Unlock()
+		return
+	}
+	i.dead = cause
+	i.queue, i.head = nil, 0
+	i.mu.Unlock()
+	i.script.lost(i, cause)
+}
+
+func (i *isolate) isDead() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.dead != nil
+}
+
+// classify turns what V8 said of a failed call into what happened to the turn.
+func classify(err error) error {
+	switch {
+	case errors.Is(err, v8.ErrTerminated):
+		return errTerminated
+	case errors.Is(err, v8.ErrOOM):
+		return ErrMemory
+	}
+	return err
+}
+
+var (
+	errTerminated = errors.New("the turn was terminated")
+	// ErrMemory: the isolate's memory limit was exceeded.
+	ErrMemory = errors.New("Worker exceeded memory limit.")
+	// ErrCPU: an event used more CPU time than it may.
+	ErrCPU = errors.New("Worker exceeded CPU time limit.")
+)
