@@ -202,6 +202,9 @@ func (m *Manager) restore(ctx context.Context, s *slot) (*activation, error) {
 		return nil, fmt.Errorf("restore %s: %w", s.id, err)
 	}
 	a := &activation{m: m, slot: s, epoch: epoch, disk: d}
+	if m.cfg.Fleet != nil {
+		a.hurry = make(chan struct{})
+	}
 	a.gate.Init(start, m.cfg.Authority)
 	a.touched.Store(time.Now().UnixNano())
 	m.mu.Lock()

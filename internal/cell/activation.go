@@ -37,7 +37,9 @@ type activation struct {
 	failed  error         // why it was reset
 	proving chan struct{} // closed when the prover that runs now is done; nil: none runs
 	waiting time.Time     // when the oldest commit that the prover did not take was made
-	hurry   chan struct{} // closed to end the pacing of uploads
+	pending []segment     // captured, not yet taken by the prover
+	hurry   chan struct{} // closed to end the pacing of uploads; nil: there is none
+	hurried bool
 }
 
 func (a *activation) ID() id.Cell               { return a.slot.id }
@@ -157,7 +159,7 @@ func (a *activation) capture() error {
 	if moved {
 		a.retire(at)
 	}
-	a.prove()
+	a.prove(pos)
 	return nil
 }
 

@@ -25,6 +25,8 @@ func init() {
 // FakeOf is the fake database of a cell.
 func FakeOf(s Seat) *FakeDisk { return s.(*activation).disk.(*FakeDisk) }
 
+type Segment = segment
+
 type FakeDisk struct {
 	store bucket.Store
 	cell  id.Cell

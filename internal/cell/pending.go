@@ -8,5 +8,3 @@ import (
 
 // openDisk is replaced in tests.
 var openDisk func(ctx context.Context, m *Manager, cell id.Cell, epoch id.Epoch) (disk, id.TXID, error)
-
-type Fleet interface{}

@@ -11,27 +11,43 @@ import (
 	"celld/internal/owner"
 )
 
-// prove makes sure that a prover works on what was committed. There is one
-// while there is something unproven, and none otherwise.
-func (a *activation) prove() {
+// Fleet makes fleet proofs (protocol §8, internal/nodelog) of the same segments
+// that the bucket's prover uploads. Whichever proof comes first counts.
+type Fleet interface {
+	// Offer hands over segments that were just captured, in order. It must not
+	// block. proven is called when every member of the active term has fsynced
+	// them, and never if that cannot be.
+	Offer(cell id.Cell, epoch id.Epoch, segments []segment, proven func())
+	// Pace is how long an upload may wait for more to go with it, because fleet
+	// proofs are quick; 0 while there is no active term.
+	Pace() time.Duration
+}
+
+// prove offers what was just captured to every prover. The bucket's is a
+// goroutine that runs while there is something to upload.
+func (a *activation) prove(pos id.TXID) {
+	segments := a.disk.Take()
+	if fleet := a.m.cfg.Fleet; fleet != nil {
+		fleet.Offer(a.slot.id, a.epoch, segments, func() { a.gate.Proven(pos) })
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.waiting.IsZero() {
+	if len(a.pending) == 0 {
 		a.waiting = time.Now()
 	}
-	if a.proving != nil {
-		return
+	a.pending = append(a.pending, segments...)
+	if a.proving == nil {
+		a.proving = make(chan struct{})
+		a.m.wg.Go(a.proveAll)
 	}
-	a.proving = make(chan struct{})
-	a.m.wg.Go(a.proveAll)
 }
 
 // proveAll proves batch after batch until nothing is left or all is lost.
 func (a *activation) proveAll() {
 	for {
-		segments, since, done := a.take()
-		if done != nil {
-			close(done)
+		a.pace()
+		segments, since := a.take()
+		if segments == nil {
 			a.m.wakeWaiters()
 			return
 		}
@@ -41,28 +57,50 @@ func (a *activation) proveAll() {
 	}
 }
 
-// take takes everything that waits. If there is nothing, or nothing can be
-// proven any more, the prover is over: done is to be closed.
-func (a *activation) take() (segments []segment, since time.Time, done chan struct{}) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.hopeless() {
-		segments = a.disk.Take()
+// pace lets more commits join an upload that nobody waits for.
+func (a *activation) pace() {
+	fleet := a.m.cfg.Fleet
+	if fleet == nil {
+		return
 	}
-	if a.failed != nil && len(segments) > 0 && segments[0].Min > a.gate.ProvenPosition() {
-		segments = nil // nobody was told of them, and nobody will be
+	t := time.NewTimer(fleet.Pace())
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-a.hurry:
+	case <-a.m.ctx.Done():
 	}
-	since, a.waiting = a.waiting, time.Time{}
-	if len(segments) == 0 {
-		done, a.proving = a.proving, nil
-	}
-	return segments, since, done
 }
 
-// hopeless tells that nothing of this activation can be proven any more.
+// take takes everything that waits. If there is nothing, or nothing that is
+// worth proving, the prover is over.
+func (a *activation) take() (segments []segment, since time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.hopeless() {
+		a.pending = nil
+	}
+	segments, since = a.pending, a.waiting
+	a.pending = nil
+	if len(segments) == 0 {
+		close(a.proving)
+		a.proving = nil
+		return nil, since
+	}
+	return segments, since
+}
+
+// hopeless tells that nothing that waits can be proven any more, or needs to
+// be: what was not acknowledged before the cell failed never will be.
 func (a *activation) hopeless() bool {
 	var gone *owner.Superseded
-	return a.m.ctx.Err() != nil || errors.As(a.failed, &gone)
+	switch {
+	case a.m.ctx.Err() != nil || errors.As(a.failed, &gone):
+		return true
+	case a.failed != nil && len(a.pending) > 0:
+		return a.pending[0].Min > a.gate.ProvenPosition()
+	}
+	return false
 }
 
 // proveBatch makes the bucket proof (protocol §8) of one batch: upload, then
@@ -124,11 +162,20 @@ func (a *activation) settle() {
 	for {
 		a.mu.Lock()
 		done := a.proving
+		a.stopPacing()
 		a.mu.Unlock()
 		if done == nil {
 			return
 		}
 		<-done
+	}
+}
+
+// stopPacing makes uploads follow at once from here on. The lock is held.
+func (a *activation) stopPacing() {
+	if a.hurry != nil && !a.hurried {
+		close(a.hurry)
+		a.hurried = true
 	}
 }
 

@@ -30,7 +30,7 @@ import (
 //	go NAME NODE OP CELL …     the same in the background; "result NAME" waits for its answer
 //	kill NODE                  the process is gone, its lease is known dead
 //	expire NODE                its lease ended, and nobody told it to stop
-//	fence NODE, drain NODE, close NODE
+//	fence NODE, drain NODE, close NODE, cut NODE (from its followers)
 //	fault NODE KIND OP PREFIX [TIMES]   KIND is before, lost, slow or block; "clear NODE" ends all
 //	wait DURATION              time passes
 //	next alarm|construct MODE  what the next such handler does
@@ -119,6 +119,7 @@ type node struct {
 	session id.Session
 	store   *faulty.Store
 	expired atomic.Bool
+	fleet   *fleet
 }
 
 func newWorld(t *testing.T) *world {
@@ -172,6 +173,7 @@ func (w *world) start(name string, settings []string) string {
 		return err.Error()
 	}
 	n.Manager = m
+	n.fleet, _ = cfg.Fleet.(*fleet)
 	w.nodes[name] = n
 	return ""
 }
@@ -189,6 +191,8 @@ func (w *world) configure(cfg *cell.Config, setting string) {
 		cfg.WakerTick = duration
 	case "max":
 		cfg.MaxResident = number
+	case "fleet":
+		cfg.Fleet = &fleet{pace: duration}
 	case "calls":
 		cfg.MaxCalls = number
 	case "activations":
@@ -196,6 +200,25 @@ func (w *world) configure(cfg *cell.Config, setting string) {
 	default:
 		w.t.Fatalf("unknown setting %q", setting)
 	}
+}
+
+// fleet proves everything a moment after it was offered, unless it is cut.
+type fleet struct {
+	pace time.Duration
+	cut  atomic.Bool
+}
+
+func (f *fleet) Offer(_ id.Cell, _ id.Epoch, _ []cell.Segment, proven func()) {
+	if !f.cut.Load() {
+		time.AfterFunc(time.Millisecond, proven)
+	}
+}
+
+func (f *fleet) Pace() time.Duration {
+	if f.cut.Load() {
+		return 0
+	}
+	return f.pace
 }
 
 func (w *world) step(words []string) string {
@@ -264,6 +287,8 @@ func (w *world) manage(n *node, words []string) string {
 		w.mu.Lock()
 		w.dead[n.session] = true
 		w.mu.Unlock()
+	case "cut":
+		n.fleet.cut.Store(true)
 	case "expire":
 		n.expired.Store(true)
 	case "fence":
