@@ -55,8 +55,8 @@ func (m *Manager) left(s *slot, a *activation, t *transition) {
 	m.changed.Broadcast()
 }
 
-// startEvict begins to take an idle cell out of memory, and tells with the
-// result. The lock is held.
+// startEvict begins to take an idle cell out of memory; done, if not nil, hears
+// the result. The lock is held.
 func (m *Manager) startEvict(s *slot, release bool, done func(error)) {
 	a, t := s.body, m.startLeaving(s)
 	m.wg.Go(func() {
@@ -68,7 +68,12 @@ func (m *Manager) startEvict(s *slot, release bool, done func(error)) {
 			m.noteReset(s)
 		}
 		m.left(s, a, t)
-		done(err)
+		if err != nil {
+			m.log.Warn("cell_evict_failed", "cell", s.id, "err", err)
+		}
+		if done != nil {
+			done(err)
+		}
 	})
 }
 
@@ -145,22 +150,15 @@ func (m *Manager) evictOldest(n int, pressed, release bool, wg *sync.WaitGroup) 
 			if wg != nil {
 				wg.Add(1)
 			}
-			m.startEvict(s, release, func(err error) {
+			m.startEvict(s, release, func(error) {
 				if wg != nil {
 					wg.Done()
 				}
-				m.logEvict(s, err)
 			})
 		}
 		s = next
 	}
 	return started
-}
-
-func (m *Manager) logEvict(s *slot, err error) {
-	if err != nil {
-		m.log.Warn("cell_evict_failed", "cell", s.id, "err", err)
-	}
 }
 
 // Shed takes up to n idle cells out of memory because memory is short, and
@@ -199,7 +197,7 @@ func (m *Manager) sweep() {
 		switch {
 		case m.stopped != nil:
 		case m.cfg.IdleEvict > 0 && quiet >= m.cfg.IdleEvict && m.evictable(s, false):
-			m.startEvict(s, false, func(err error) { m.logEvict(s, err) })
+			m.startEvict(s, false, nil)
 		case s.body.restable(now, m.cfg.IdleClose):
 			idle = append(idle, s.body)
 		}
