@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"celld/internal/call"
+	"celld/internal/storage"
 )
 
 const (
@@ -197,11 +198,13 @@ func (m *Manager) restore(ctx context.Context, s *slot) (*activation, error) {
 	m.mu.Lock()
 	epoch := s.epoch
 	m.mu.Unlock()
-	d, start, err := openDisk(ctx, m, s.id, epoch)
+	dir := m.dir(s.id)
+	st := storage.Open(dir)
+	stream, start, err := openStream(ctx, m, s.id, epoch, dir, st)
 	if err != nil {
 		return nil, fmt.Errorf("restore %s: %w", s.id, err)
 	}
-	a := &activation{m: m, slot: s, epoch: epoch, disk: d}
+	a := &activation{m: m, slot: s, epoch: epoch, storage: st, stream: stream}
 	if m.cfg.Fleet != nil {
 		a.hurry = make(chan struct{})
 	}

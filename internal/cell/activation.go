@@ -27,8 +27,9 @@ type activation struct {
 
 	// turn is held from Begin to End, and by whoever else touches the database.
 	turn     sync.Mutex
-	disk     disk
-	resting  atomic.Bool  // the database is closed until the next turn
+	storage  *storage.Storage
+	stream   stream
+	resting  atomic.Bool  // the database is closed until somebody needs it
 	alarmAt  time.Time    // of the alarm row as of the newest commit
 	hadAlarm bool         // at any time of this activation
 	touched  atomic.Int64 // time of the last turn's end, in Unix nanoseconds
@@ -45,7 +46,7 @@ type activation struct {
 func (a *activation) ID() id.Cell               { return a.slot.id }
 func (a *activation) Name() string              { return a.slot.name }
 func (a *activation) Epoch() id.Epoch           { return a.epoch }
-func (a *activation) Storage() *storage.Storage { return a.disk.Storage() }
+func (a *activation) Storage() *storage.Storage { return a.storage }
 
 // Begin starts a turn.
 func (a *activation) Begin() error {
@@ -58,31 +59,17 @@ func (a *activation) Begin() error {
 	return nil
 }
 
-// mayRun checks authority (protocol §6) and makes sure that the database is open.
+// mayRun checks authority (protocol §6).
 func (a *activation) mayRun() error {
 	if cause := a.cause(); cause != nil {
 		return cause
 	}
+	a.resting.Store(false)
 	err := a.m.cfg.Authority()
-	if err == nil {
-		err = a.wakeDatabase()
-	}
 	if err != nil {
 		a.fail(err)
 	}
 	return err
-}
-
-// wakeDatabase opens a database that was closed because nobody used it.
-func (a *activation) wakeDatabase() error {
-	if !a.resting.Load() {
-		return nil
-	}
-	if err := a.disk.Open(); err != nil {
-		return fmt.Errorf("open the database again: %w", err)
-	}
-	a.resting.Store(false)
-	return nil
 }
 
 // restable tells whether nobody has used the database for a while. It is
@@ -97,11 +84,11 @@ func (a *activation) rest() {
 		return
 	}
 	defer a.turn.Unlock()
-	if a.resting.Load() || a.cause() != nil || a.disk.InTransaction() || a.disk.UnfinishedWrite() || !a.settled() {
+	if a.resting.Load() || a.cause() != nil || !a.settled() || a.storage.InTransaction() {
 		return
 	}
-	if err := a.disk.Rest(); err != nil {
-		a.fail(fmt.Errorf("close the idle database: %w", err))
+	if err := a.storage.Rest(); err != nil {
+		a.touched.Store(time.Now().UnixNano()) // a cursor is open: ask again later
 		return
 	}
 	a.resting.Store(true)
@@ -120,17 +107,17 @@ func (a *activation) End() error {
 }
 
 func (a *activation) endTurn() error {
-	d := a.disk
+	st := a.storage
 	switch {
 	case a.cause() != nil:
 		return a.cause() // reset meanwhile: what the turn wrote is rolled back with the database
-	case d.InTransaction():
+	case st.InTransaction():
 		return nil // an explicit transaction: its outputs are held until it ends
-	case d.UnfinishedWrite():
+	case st.UnfinishedWrite():
 		a.gate.Reject(ErrUnfinishedWrite)
 		return nil
 	}
-	wrote, err := d.Commit()
+	wrote, err := st.Commit()
 	if err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
@@ -143,7 +130,7 @@ func (a *activation) endTurn() error {
 
 // capture turns the commit into a position.
 func (a *activation) capture() error {
-	pos, err := a.disk.Capture()
+	pos, err := a.stream.Capture()
 	if err != nil {
 		return fmt.Errorf("capture the commit: %w", err)
 	}
@@ -168,7 +155,7 @@ func (a *activation) Emit(release func(error)) { a.gate.Emit(release) }
 
 // Sync calls release when everything up to now is proven.
 func (a *activation) Sync(release func(error)) {
-	if a.disk.InTransaction() {
+	if a.storage.InTransaction() {
 		release(errSyncInTransaction)
 		return
 	}
@@ -215,7 +202,7 @@ func (a *activation) vacate() error {
 	}
 	a.turn.Lock()
 	defer a.turn.Unlock()
-	return a.disk.Close()
+	return a.closeFiles()
 }
 
 // tearDown takes a failed cell out of memory. What it acknowledged reaches the
@@ -231,10 +218,15 @@ func (a *activation) tearDown() {
 func (a *activation) dismantle() {
 	a.turn.Lock()
 	defer a.turn.Unlock()
-	if err := a.disk.Close(); err != nil {
+	if err := a.closeFiles(); err != nil {
 		a.m.log.Warn("cell_close_failed", "cell", a.slot.id, "err", err)
 	}
 	if err := os.RemoveAll(a.m.dir(a.slot.id)); err != nil {
 		a.m.log.Warn("cell_files_not_removed", "cell", a.slot.id, "err", err)
 	}
+}
+
+// closeFiles closes the database, dropping what was not committed. The turn is held.
+func (a *activation) closeFiles() error {
+	return errors.Join(a.storage.Close(), a.stream.Close())
 }

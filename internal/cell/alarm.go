@@ -7,6 +7,7 @@ import (
 
 	"celld/internal/call"
 	"celld/internal/owner"
+	"celld/internal/storage"
 )
 
 const (
@@ -81,54 +82,54 @@ func uncounted(err error) bool {
 
 // beginAlarm looks at the row. If it is due it gets the running mark, which
 // hides it from getAlarm() but keeps it armed until the handler has succeeded.
-func (a *activation) beginAlarm() (row alarmRow, due bool, err error) {
-	err = a.turnOf(func(d disk) error {
-		row, err = d.Alarm()
+func (a *activation) beginAlarm() (row storage.AlarmRow, due bool, err error) {
+	err = a.turnOf(func(st *storage.Storage) error {
+		row, err = st.Alarm()
 		if err != nil || row.At.IsZero() || time.Now().Before(row.At) {
 			return err
 		}
 		due = true
 		marked := row
 		marked.Running = true
-		return d.SetAlarm(marked)
+		return st.SetAlarm(marked)
 	})
 	return row, due, err
 }
 
 // endAlarm records what became of a firing, unless the handler, or somebody
 // since, has set or deleted the alarm: that stands.
-func (a *activation) endAlarm(fired alarmRow, failure error) error {
-	return a.turnOf(func(d disk) error {
-		now, err := d.Alarm()
+func (a *activation) endAlarm(fired storage.AlarmRow, failure error) error {
+	return a.turnOf(func(st *storage.Storage) error {
+		now, err := st.Alarm()
 		if err != nil || !now.At.Equal(fired.At) || failure == nil && !now.Running {
 			return err
 		}
-		return d.SetAlarm(fired.after(failure, time.Now()))
+		return st.SetAlarm(rowAfter(fired, failure, time.Now()))
 	})
 }
 
-// after is the row that follows a firing.
-func (r alarmRow) after(failure error, now time.Time) alarmRow {
+// rowAfter is the row that follows a firing.
+func rowAfter(r storage.AlarmRow, failure error, now time.Time) storage.AlarmRow {
 	if failure == nil {
-		return alarmRow{}
+		return storage.AlarmRow{}
 	}
-	next := alarmRow{Retry: r.Retry + 1, Counted: r.Counted}
+	next := storage.AlarmRow{Retry: r.Retry + 1, Counted: r.Counted}
 	if !uncounted(failure) {
 		next.Counted++
 	}
 	if next.Counted > maxAlarmRetries {
-		return alarmRow{}
+		return storage.AlarmRow{}
 	}
 	next.At = now.Add(firstAlarmRetry << min(r.Retry, maxAlarmDoublings))
 	return next
 }
 
 // turnOf is a turn of this package's own.
-func (a *activation) turnOf(f func(d disk) error) error {
+func (a *activation) turnOf(f func(st *storage.Storage) error) error {
 	if err := a.Begin(); err != nil {
 		return err
 	}
-	if err := f(a.disk); err != nil {
+	if err := f(a.storage); err != nil {
 		a.fail(err)
 	}
 	return a.End()
@@ -138,7 +139,7 @@ func (a *activation) turnOf(f func(d disk) error) error {
 // was never acknowledged may lack its wake entry; it gets one now.
 func (a *activation) adoptAlarm() error {
 	a.turn.Lock()
-	row, err := a.disk.Alarm()
+	row, err := a.storage.Alarm()
 	a.turn.Unlock()
 	if err != nil {
 		return err
@@ -157,7 +158,10 @@ func (a *activation) adoptAlarm() error {
 // alarmMoved tells whether the turn that was just committed changed the time
 // of the alarm, and if so tells the heap.
 func (a *activation) alarmMoved() (moved bool, at time.Time, err error) {
-	row, err := a.disk.Alarm()
+	if !a.storage.AlarmTouched() {
+		return false, a.alarmAt, nil
+	}
+	row, err := a.storage.Alarm()
 	if err != nil || row.At.Equal(a.alarmAt) {
 		return false, a.alarmAt, err
 	}

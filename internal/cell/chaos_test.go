@@ -13,7 +13,7 @@ import (
 	"celld/internal/bucket/faulty"
 )
 
-var chaosSeeds = flag.Int("chaos", 30, "seeds of TestChaos")
+var chaosSeeds = flag.Int("chaos", 12, "seeds of TestChaos")
 
 // TestChaos lets clients increment cells over three nodes while the bucket
 // fails, nodes die and return, and cells are evicted. It keeps a ledger of what

@@ -56,9 +56,9 @@ func (w *world) takeMode(of string) string {
 func (w *world) operate(ctx context.Context, c *goengine.Cell, op, arg string) (text string, err error) {
 	switch op {
 	case "get":
-		err = c.Turn(func(st *storage.Storage) error { text = strconv.Itoa(get(c, st)); return nil })
+		err = c.Turn(func(st *storage.Storage) error { n, err := get(st); text = strconv.Itoa(n); return err })
 	case "inc":
-		err = c.Turn(func(st *storage.Storage) error { text = strconv.Itoa(inc(c, st)); return nil })
+		err = c.Turn(func(st *storage.Storage) error { n, err := inc(st); text = strconv.Itoa(n); return err })
 	case "inc-hold": // writes, then waits to be let go
 		if text, err = w.operate(ctx, c, "inc", ""); err == nil {
 			err = w.wait(ctx, arg)
@@ -79,11 +79,11 @@ func (w *world) operate(ctx context.Context, c *goengine.Cell, op, arg string) (
 	case "begin", "commit", "unfinished", "finished":
 		err = c.Turn(func(st *storage.Storage) error { return transact(c, st, op) })
 	case "arm":
-		err = c.Turn(func(st *storage.Storage) error { return setAlarm(c, st, arg) })
+		err = c.Turn(func(st *storage.Storage) error { return setAlarm(st, arg) })
 	case "armed":
-		err = c.Turn(func(st *storage.Storage) error { text = getAlarm(c, st); return nil })
+		err = c.Turn(func(st *storage.Storage) (err error) { text, err = getAlarm(st); return err })
 	case "disarm":
-		err = c.Turn(func(st *storage.Storage) error { return deleteAlarm(c, st) })
+		err = c.Turn(func(st *storage.Storage) error { return deleteAlarm(st) })
 	default:
 		err = fmt.Errorf("no operation %q", op)
 	}
@@ -135,40 +135,54 @@ func (w *world) alarm(ctx context.Context, n *node, c *goengine.Cell, a cell.Ala
 
 // The storage of the stories.
 
-func get(c *goengine.Cell, _ *storage.Storage) int { return cell.FakeOf(c.Seat).Get("n") }
-
-func inc(c *goengine.Cell, st *storage.Storage) int {
-	n := get(c, st) + 1
-	cell.FakeOf(c.Seat).Put("n", n)
-	return n
-}
-
-func transact(c *goengine.Cell, _ *storage.Storage, op string) error {
-	d := cell.FakeOf(c.Seat)
-	switch op {
-	case "begin", "commit":
-		d.Tx = op == "begin"
-	default:
-		d.Unfinished = op == "unfinished"
+func get(st *storage.Storage) (int, error) {
+	v, err := st.Get("n")
+	if err != nil || v == nil {
+		return 0, err
 	}
-	return nil
+	return strconv.Atoi(string(v))
 }
 
-func setAlarm(c *goengine.Cell, _ *storage.Storage, arg string) error {
-	d, err := time.ParseDuration(arg)
-	cell.FakeOf(c.Seat).SetUserAlarm(time.Now().Add(d))
+func inc(st *storage.Storage) (int, error) {
+	n, err := get(st)
+	if err != nil {
+		return 0, err
+	}
+	return n + 1, st.Put("n", []byte(strconv.Itoa(n+1)))
+}
+
+// transact begins and ends a transaction, or a write that is half read.
+func transact(c *goengine.Cell, st *storage.Storage, op string) (err error) {
+	switch op {
+	case "begin":
+		c.Value, err = st.Begin()
+	case "commit":
+		err = st.End(c.Value.(string), true)
+	case "unfinished":
+		if _, err = st.Exec("CREATE TABLE IF NOT EXISTS t (x)"); err != nil {
+			return err
+		}
+		c.Value, err = st.Exec("INSERT INTO t VALUES (1), (2) RETURNING x")
+	default:
+		c.Value.(*storage.Cursor).Close()
+	}
 	return err
 }
 
-func getAlarm(c *goengine.Cell, _ *storage.Storage) string {
-	at := cell.FakeOf(c.Seat).GetAlarm()
-	if at.IsZero() {
-		return "none"
+func setAlarm(st *storage.Storage, arg string) error {
+	d, err := time.ParseDuration(arg)
+	if err != nil {
+		return err
 	}
-	return time.Until(at).Round(time.Millisecond).String()
+	return st.SetAlarm(storage.AlarmRow{At: time.Now().Add(d)})
 }
 
-func deleteAlarm(c *goengine.Cell, _ *storage.Storage) error {
-	cell.FakeOf(c.Seat).SetUserAlarm(time.Time{})
-	return nil
+func getAlarm(st *storage.Storage) (string, error) {
+	row, err := st.Alarm()
+	if err != nil || row.At.IsZero() || row.Running {
+		return "none", err
+	}
+	return time.Until(row.At).Round(time.Millisecond).String(), nil
 }
+
+func deleteAlarm(st *storage.Storage) error { return st.SetAlarm(storage.AlarmRow{}) }

@@ -3,41 +3,20 @@ package cell
 import (
 	"context"
 	"path/filepath"
-	"time"
 
 	"celld/internal/id"
 	"celld/internal/storage"
 )
 
-// disk is the database of one activation together with its replication: what
-// internal/storage and internal/replica are to this package. Its methods are
-// called with the activation's turn held, except Take and Upload.
-type disk interface {
-	Storage() *storage.Storage
-
-	// InTransaction: an explicit transaction is open over several turns.
-	InTransaction() bool
-	// UnfinishedWrite: a write statement was not read to its end.
-	UnfinishedWrite() bool
-	// Commit ends the implicit transaction; wrote tells whether there was one.
-	Commit() (wrote bool, err error)
-	// Capture turns what was committed into a segment and tells the new position.
+// stream is the replication of one activation's database (internal/replica).
+type stream interface {
+	// Capture makes what was committed a segment and tells the new position.
+	// It is called with the turn held, while the database is open.
 	Capture() (id.TXID, error)
-
-	// Alarm is the alarm row as it stands; zero: there is none.
-	Alarm() (alarmRow, error)
-	// SetAlarm writes the row, or deletes it if row.At is zero. While running, getAlarm()
-	// gives null until the handler sets an alarm of its own, which clears the mark.
-	SetAlarm(row alarmRow) error
-
-	// Take takes the captured segments that nobody took yet.
+	// Take takes the captured segments that nobody took yet, in order.
 	Take() []segment
-	// Upload puts segments into the bucket.
+	// Upload puts segments into the bucket. It may be repeated.
 	Upload(ctx context.Context, s []segment) error
-
-	// Rest closes the database until the next Open; it may refuse.
-	Rest() error
-	Open() error
 	// Close ends it; the files stay.
 	Close() error
 }
@@ -45,13 +24,9 @@ type disk interface {
 // segment is the positions of one captured segment.
 type segment = struct{ Min, Max id.TXID }
 
-// alarmRow is the alarm of a cell as its database holds it.
-type alarmRow struct {
-	At      time.Time
-	Retry   int // failures so far
-	Counted int // those that were the handler's
-	Running bool
-}
+// openStream brings the database in dir to what every epoch before this one
+// acknowledged, and starts to replicate it at the position it tells.
+var openStream func(ctx context.Context, m *Manager, cell id.Cell, epoch id.Epoch, dir string, st *storage.Storage) (stream, id.TXID, error)
 
 // dir is where the files of a cell lie on this node.
 func (m *Manager) dir(cell id.Cell) string { return filepath.Join(m.cfg.Dir, cell.Segment()) }

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"os"
+	"path/filepath"
 	"sync"
-	"time"
 
 	"celld/internal/bucket"
 	"celld/internal/id"
@@ -15,47 +15,46 @@ import (
 )
 
 func init() {
-	openDisk = func(ctx context.Context, m *Manager, cell id.Cell, epoch id.Epoch) (disk, id.TXID, error) {
-		d := &FakeDisk{store: m.cfg.Store, cell: cell, epoch: epoch}
+	openStream = func(ctx context.Context, m *Manager, cell id.Cell, epoch id.Epoch, dir string, st *storage.Storage) (stream, id.TXID, error) {
+		d := &fakeStream{store: m.cfg.Store, cell: cell, epoch: epoch, path: st.Path(), bodies: map[id.TXID][]byte{}}
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, 0, err
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, 0, err
+		}
 		err := d.restore(ctx)
 		return d, d.pos, err
 	}
 }
 
-// FakeOf is the fake database of a cell.
-func FakeOf(s Seat) *FakeDisk { return s.(*activation).disk.(*FakeDisk) }
-
+// Segment is what a Fleet is offered.
 type Segment = segment
 
-type FakeDisk struct {
+// fakeStream replicates whole databases: file and log as they are.
+type fakeStream struct {
 	store bucket.Store
 	cell  id.Cell
 	epoch id.Epoch
-
-	state, committed fakeState
-	running          bool
-	pos              id.TXID
-	Tx, Unfinished   bool
-	Opens            int
+	path  string
+	pos   id.TXID
 
 	mu      sync.Mutex
 	pending []segment
 	bodies  map[id.TXID][]byte
 }
 
-type fakeState struct {
-	Pos   id.TXID
-	KV    map[string]int
-	Alarm alarmRow
+type fakeImage struct {
+	Pos  id.TXID
+	File []byte
+	Log  []byte
 }
 
-func (d *FakeDisk) key(e id.Epoch, pos id.TXID) string {
+func (d *fakeStream) key(e id.Epoch, pos id.TXID) string {
 	return fmt.Sprintf("cells/%s/ltx/%s/0/%s-%s.ltx", d.cell.Segment(), e.Dir(), pos, pos)
 }
 
-func (d *FakeDisk) restore(ctx context.Context) error {
-	d.bodies = map[id.TXID][]byte{}
-	d.state.KV = map[string]int{}
+func (d *fakeStream) restore(ctx context.Context) error {
 	for e := d.epoch - 1; e > 0; e-- {
 		last := ""
 		for o, err := range d.store.List(ctx, fmt.Sprintf("cells/%s/ltx/%s/", d.cell.Segment(), e.Dir()), "") {
@@ -71,67 +70,31 @@ func (d *FakeDisk) restore(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := json.Unmarshal(body, &d.state); err != nil {
+		var im fakeImage
+		if err := json.Unmarshal(body, &im); err != nil {
 			return err
 		}
-		break
+		d.pos = im.Pos
+		return errors.Join(os.WriteFile(d.path, im.File, 0o600), os.WriteFile(d.path+"-wal", im.Log, 0o600))
 	}
-	d.pos = d.state.Pos
-	d.committed = d.state
-	d.committed.KV = maps.Clone(d.state.KV)
 	return nil
 }
 
-func (d *FakeDisk) Get(k string) int    { return d.state.KV[k] }
-func (d *FakeDisk) Put(k string, n int) { d.state.KV[k] = n }
-func (d *FakeDisk) GetAlarm() time.Time {
-	if d.running {
-		return time.Time{}
-	}
-	return d.state.Alarm.At
-}
-func (d *FakeDisk) SetUserAlarm(at time.Time) {
-	d.running = false
-	d.state.Alarm = alarmRow{At: at}
-}
-
-func (d *FakeDisk) Storage() *storage.Storage { return nil }
-func (d *FakeDisk) InTransaction() bool       { return d.Tx }
-func (d *FakeDisk) UnfinishedWrite() bool     { return d.Unfinished }
-func (d *FakeDisk) Commit() (bool, error) {
-	if maps.Equal(d.state.KV, d.committed.KV) && d.state.Alarm == d.committed.Alarm {
-		return false, nil
-	}
-	d.committed = d.state
-	d.committed.KV = maps.Clone(d.state.KV)
-	return true, nil
-}
-
-func (d *FakeDisk) Capture() (id.TXID, error) {
+func (d *fakeStream) Capture() (id.TXID, error) {
 	d.pos++
-	d.state.Pos = d.pos
-	body, err := json.Marshal(d.state)
+	im := fakeImage{Pos: d.pos}
+	var err, err2 error
+	im.File, err = os.ReadFile(filepath.Clean(d.path))
+	im.Log, err2 = os.ReadFile(d.path + "-wal")
+	body, err3 := json.Marshal(im)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.bodies[d.pos] = body
-	d.pending = append(d.pending, segment{d.pos, d.pos})
-	return d.pos, err
+	d.pending = append(d.pending, segment{Min: d.pos, Max: d.pos})
+	return d.pos, errors.Join(err, err2, err3)
 }
 
-func (d *FakeDisk) Alarm() (alarmRow, error) {
-	row := d.state.Alarm
-	row.Running = d.running
-	return row, nil
-}
-
-func (d *FakeDisk) SetAlarm(row alarmRow) error {
-	d.running = row.Running
-	row.Running = false
-	d.state.Alarm = row
-	return nil
-}
-
-func (d *FakeDisk) Take() []segment {
+func (d *fakeStream) Take() []segment {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.pending
@@ -139,7 +102,7 @@ func (d *FakeDisk) Take() []segment {
 	return p
 }
 
-func (d *FakeDisk) Upload(ctx context.Context, segs []segment) error {
+func (d *fakeStream) Upload(ctx context.Context, segs []segment) error {
 	for _, s := range segs {
 		d.mu.Lock()
 		body := d.bodies[s.Max]
@@ -151,8 +114,4 @@ func (d *FakeDisk) Upload(ctx context.Context, segs []segment) error {
 	return nil
 }
 
-func (d *FakeDisk) Rest() error  { return nil }
-func (d *FakeDisk) Open() error  { d.Opens++; return nil }
-func (d *FakeDisk) Close() error { return nil }
-
-var _ = errors.New
+func (d *fakeStream) Close() error { return nil }

@@ -30,9 +30,13 @@ func (m *Manager) startReset(s *slot, a *activation) {
 
 // startLeaving closes a resident cell for calls. The lock is held.
 func (m *Manager) startLeaving(s *slot) *transition {
-	t := &transition{done: make(chan struct{})}
-	s.state, s.transition = leaving, t
+	t := s.closing
+	if t == nil {
+		t = &transition{done: make(chan struct{})}
+	}
+	s.state, s.transition, s.closing = leaving, t, nil
 	m.residents.remove(s)
+	m.leaving++
 	return t
 }
 
@@ -50,6 +54,7 @@ func (m *Manager) left(s *slot, a *activation, t *transition) {
 	}
 	s.state, s.transition, s.body = inactive, nil, nil
 	m.count--
+	m.leaving--
 	m.forget(s)
 	close(t.done)
 	m.changed.Broadcast()
@@ -100,7 +105,7 @@ func (m *Manager) release(s *slot) error {
 // evictable tells whether a cell may leave memory. Under pressure an alarm
 // that is due soon does not keep it. The lock is held.
 func (m *Manager) evictable(s *slot, pressed bool) bool {
-	if s.state != resident || s.calls > 0 || s.firing || s.body.object.Busy() || !s.body.settled() {
+	if s.state != resident || s.calls+s.waiting > 0 || s.firing || s.body.object.Busy() || !s.body.settled() {
 		return false
 	}
 	return pressed || s.alarmAt.IsZero() || time.Until(s.alarmAt) > m.cfg.AlarmResident
@@ -112,11 +117,7 @@ func (m *Manager) makeRoom(ctx context.Context) error {
 	if m.cfg.MaxResident <= 0 {
 		return nil
 	}
-	stop := context.AfterFunc(ctx, func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.changed.Broadcast()
-	})
+	stop := context.AfterFunc(ctx, m.wakeWaiters)
 	defer stop()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,21 +125,12 @@ func (m *Manager) makeRoom(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if m.evictOldest(m.count-m.cfg.MaxResident, true, false, nil) == 0 && m.leavingCount() == 0 {
+		if m.evictOldest(m.count-m.cfg.MaxResident, true, false, nil) == 0 && m.leaving == 0 {
 			return fmt.Errorf("%d cells are resident and none is idle: %w", m.count-1, call.ErrOverloaded)
 		}
 		m.changed.Wait()
 	}
 	return nil
-}
-
-func (m *Manager) leavingCount() (n int) {
-	for _, s := range m.cells {
-		if s.state == leaving {
-			n++
-		}
-	}
-	return n
 }
 
 // evictOldest starts to evict up to n idle cells. The lock is held.
@@ -223,23 +215,22 @@ func (m *Manager) Release(ctx context.Context, cell id.Cell) error {
 }
 
 func (m *Manager) handOver(ctx context.Context, s *slot) error {
-	stop := context.AfterFunc(ctx, func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.changed.Broadcast()
-	})
+	stop := context.AfterFunc(ctx, m.wakeWaiters)
 	defer stop()
 	m.mu.Lock()
 	for {
 		switch {
 		case ctx.Err() != nil || m.stopped != nil:
+			m.reopen(s)
 			m.mu.Unlock()
 			return fmt.Errorf("release %s: %w", s.id, errors.Join(context.Cause(ctx), m.stopped))
-		case s.state == resident && s.calls == 0 && !s.firing:
+		case s.state == resident && s.calls == 0:
 			done := make(chan error, 1)
 			m.startEvict(s, true, func(err error) { done <- err })
 			m.mu.Unlock()
 			return <-done
+		case s.state == resident && s.closing == nil:
+			s.closing = &transition{done: make(chan struct{})}
 		case s.state == inactive && !s.owned:
 			m.mu.Unlock()
 			return nil
@@ -251,12 +242,21 @@ func (m *Manager) handOver(ctx context.Context, s *slot) error {
 	}
 }
 
+// reopen lets calls in again after a hand-over that did not come to its end.
+// The lock is held.
+func (m *Manager) reopen(s *slot) {
+	if s.closing != nil {
+		close(s.closing.done)
+		s.closing = nil
+	}
+}
+
 // Drain hands every cell over: calls in progress end, what they wrote is
 // proven, the records are released. No cell is woken any more. What is not done
 // when ctx ends stays takeable: the next owner seals this session first.
 func (m *Manager) Drain(ctx context.Context) error {
 	m.mu.Lock()
-	m.draining = true
+	m.draining = true // also those who wait for a cell look again and are refused
 	all := make([]*slot, 0, len(m.cells))
 	for _, s := range m.cells {
 		all = append(all, s)

@@ -115,6 +115,7 @@ type Manager struct {
 	cells     map[id.Cell]*slot
 	residents list // resident cells, least recently used first
 	count     int  // cells that are resident, waking or leaving
+	leaving   int  // cells that are leaving
 	alarms    alarmHeap
 	changed   sync.Cond // a call ended, a cell left
 }
@@ -179,7 +180,7 @@ func (m *Manager) Stats() Stats {
 	defer m.mu.Unlock()
 	st := Stats{Resident: m.count, Alarms: len(m.alarms)}
 	for _, s := range m.cells {
-		st.Calls += s.calls
+		st.Calls += s.calls + s.waiting
 		if s.owned {
 			st.Owned++
 		}
@@ -206,7 +207,7 @@ func (m *Manager) Cells() []Info {
 	defer m.mu.Unlock()
 	all := make([]Info, 0, len(m.cells))
 	for _, s := range m.cells {
-		i := Info{Cell: s.id, State: s.state.String(), Epoch: s.epoch, Calls: s.calls, Used: s.used, Alarm: s.alarmAt, ResetsRow: s.resets}
+		i := Info{Cell: s.id, State: s.state.String(), Epoch: s.epoch, Calls: s.calls + s.waiting, Used: s.used, Alarm: s.alarmAt, ResetsRow: s.resets}
 		if s.body != nil {
 			i.Position, i.Proven = s.body.gate.Position(), s.body.gate.ProvenPosition()
 		}

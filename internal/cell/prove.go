@@ -26,7 +26,7 @@ type Fleet interface {
 // prove offers what was just captured to every prover. The bucket's is a
 // goroutine that runs while there is something to upload.
 func (a *activation) prove(pos id.TXID) {
-	segments := a.disk.Take()
+	segments := a.stream.Take()
 	if fleet := a.m.cfg.Fleet; fleet != nil {
 		fleet.Offer(a.slot.id, a.epoch, segments, func() { a.gate.Proven(pos) })
 	}
@@ -112,7 +112,7 @@ func (a *activation) proveBatch(segments []segment, since time.Time) error {
 	if err := acquirePermit(ctx, a.m.uploads); err != nil {
 		return unproven(err)
 	}
-	err := retry(ctx, func() error { return a.disk.Upload(ctx, segments) })
+	err := retry(ctx, func() error { return a.stream.Upload(ctx, segments) })
 	<-a.m.uploads
 	if err != nil {
 		return unproven(err)

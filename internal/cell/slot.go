@@ -37,8 +37,10 @@ type slot struct {
 	state      state
 	gone       bool        // dropped from the map: look the cell up again
 	transition *transition // while waking or leaving
+	closing    *transition // while resident and about to be handed over: calls wait
 	body       *activation // while resident, and until it has left
-	calls      int         // running and waiting
+	calls      int         // running
+	waiting    int         // for the cell to be resident
 	used       time.Time   // end or start of the newest call
 	prev, next *slot       // in m.residents
 
@@ -85,7 +87,7 @@ func (m *Manager) slotLocked(cell id.Cell, name string) *slot {
 
 // forget drops a slot that knows nothing worth keeping.
 func (m *Manager) forget(s *slot) {
-	if s.state == inactive && !s.owned && s.calls == 0 && !s.gone {
+	if s.state == inactive && !s.owned && s.calls+s.waiting == 0 && !s.gone {
 		m.disarm(s)
 		s.gone = true
 		delete(m.cells, s.id)
@@ -96,20 +98,26 @@ func (m *Manager) forget(s *slot) {
 // that succeeds is followed by one exit of the activation's slot. limit bounds the
 // calls in progress, this one included.
 func (m *Manager) enter(ctx context.Context, s *slot, limit int) (*activation, error) {
+	if err := m.cfg.Authority(); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s.gone {
 		s = m.slotLocked(s.id, s.name)
 	}
-	if s.calls >= limit {
-		return nil, fmt.Errorf("cell %s has %d calls in progress: %w", s.id, s.calls, call.ErrOverloaded)
+	if n := s.calls + s.waiting; n >= limit {
+		return nil, fmt.Errorf("cell %s has %d calls in progress: %w", s.id, n, call.ErrOverloaded)
+	}
+	s.waiting++
+	a, err := m.await(ctx, s)
+	s.waiting--
+	if err != nil {
+		m.forget(s)
+		return nil, err
 	}
 	s.calls++
-	a, err := m.await(ctx, s)
-	if err != nil {
-		m.leave(s)
-	}
-	return a, err
+	return a, nil
 }
 
 // await returns when the cell is resident. The lock is held on both ends.
@@ -118,18 +126,21 @@ func (m *Manager) await(ctx context.Context, s *slot) (*activation, error) {
 		if m.stopped != nil {
 			return nil, m.stopped
 		}
-		switch s.state {
-		case resident:
+		if m.draining {
+			return nil, ErrDraining
+		}
+		t := s.closing
+		switch {
+		case s.state == resident && t == nil:
 			s.used = time.Now()
 			m.residents.touch(s)
 			return s.body, nil
-		case inactive:
-			if m.draining {
-				return nil, ErrDraining
-			}
+		case s.state == inactive:
 			m.startWaking(s)
 		}
-		t := s.transition
+		if s.state != resident {
+			t = s.transition
+		}
 		m.mu.Unlock()
 		err := t.wait(ctx)
 		m.mu.Lock()
@@ -153,10 +164,6 @@ func (m *Manager) exit(s *slot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.used = time.Now()
-	m.leave(s)
-}
-
-func (m *Manager) leave(s *slot) {
 	s.calls--
 	if s.calls == 0 {
 		m.forget(s)

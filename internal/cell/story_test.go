@@ -152,6 +152,9 @@ func (w *world) Seal(_ context.Context, s id.Session) error {
 }
 
 func (w *world) start(name string, settings []string) string {
+	if old := w.nodes[name]; old != nil {
+		old.Close()
+	}
 	w.starts[name]++
 	n := &node{session: id.Session(fmt.Sprintf("%s.%d", name, w.starts[name])), store: faulty.New(w.bucket)}
 	self := owner.Self{Session: n.session, Node: id.Node(name), Address: name + ":1"}
@@ -300,6 +303,12 @@ func (w *world) manage(n *node, words []string) string {
 		ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
 		defer cancel()
 		if err := n.Drain(ctx); err != nil {
+			return err.Error()
+		}
+	case "release":
+		ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+		defer cancel()
+		if err := n.Release(ctx, cellOf(words[2])); err != nil {
 			return err.Error()
 		}
 	case "shed":
