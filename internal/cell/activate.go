@@ -200,7 +200,7 @@ func (m *Manager) restore(ctx context.Context, s *slot) (*activation, error) {
 	m.mu.Unlock()
 	dir := m.dir(s.id)
 	st := storage.Open(dir)
-	stream, start, err := openStream(ctx, m, s.id, epoch, dir, st)
+	stream, start, err := m.cfg.Replication.Open(ctx, s.id, epoch, dir, st)
 	if err != nil {
 		return nil, fmt.Errorf("restore %s: %w", s.id, err)
 	}

@@ -28,7 +28,7 @@ type activation struct {
 	// turn is held from Begin to End, and by whoever else touches the database.
 	turn     sync.Mutex
 	storage  *storage.Storage
-	stream   stream
+	stream   Stream
 	resting  atomic.Bool  // the database is closed until somebody needs it
 	alarmAt  time.Time    // of the alarm row as of the newest commit
 	hadAlarm bool         // at any time of this activation
@@ -38,7 +38,7 @@ type activation struct {
 	failed  error         // why it was reset
 	proving chan struct{} // closed when the prover that runs now is done; nil: none runs
 	waiting time.Time     // when the oldest commit that the prover did not take was made
-	pending []segment     // captured, not yet taken by the prover
+	pending []Segment     // captured, not yet taken by the prover
 	hurry   chan struct{} // closed to end the pacing of uploads; nil: there is none
 	hurried bool
 }
@@ -87,11 +87,18 @@ func (a *activation) rest() {
 	if a.resting.Load() || a.cause() != nil || !a.settled() || a.storage.InTransaction() {
 		return
 	}
-	if err := a.storage.Rest(); err != nil {
-		a.touched.Store(time.Now().UnixNano()) // a cursor is open: ask again later
+	if err := a.closeIdle(); err != nil {
+		a.touched.Store(time.Now().UnixNano()) // a cursor is open, say: ask again later
 		return
 	}
 	a.resting.Store(true)
+}
+
+func (a *activation) closeIdle() error {
+	if err := a.stream.Rest(); err != nil {
+		return err
+	}
+	return a.storage.Rest()
 }
 
 // End commits what the turn wrote, gives its outputs their position, and sees

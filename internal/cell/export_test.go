@@ -14,22 +14,20 @@ import (
 	"celld/internal/storage"
 )
 
-func init() {
-	openStream = func(ctx context.Context, m *Manager, cell id.Cell, epoch id.Epoch, dir string, st *storage.Storage) (stream, id.TXID, error) {
-		d := &fakeStream{store: m.cfg.Store, cell: cell, epoch: epoch, path: st.Path(), bodies: map[id.TXID][]byte{}}
-		if err := os.RemoveAll(dir); err != nil {
-			return nil, 0, err
-		}
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, 0, err
-		}
-		err := d.restore(ctx)
-		return d, d.pos, err
-	}
-}
+// FakeReplication replicates whole databases, which is slow and simple.
+type FakeReplication struct{ Store bucket.Store }
 
-// Segment is what a Fleet is offered.
-type Segment = segment
+func (f FakeReplication) Open(ctx context.Context, cell id.Cell, epoch id.Epoch, dir string, st *storage.Storage) (Stream, id.TXID, error) {
+	d := &fakeStream{store: f.Store, cell: cell, epoch: epoch, path: st.Path(), bodies: map[id.TXID][]byte{}}
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, 0, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, 0, err
+	}
+	err := d.restore(ctx)
+	return d, d.pos, err
+}
 
 // fakeStream replicates whole databases: file and log as they are.
 type fakeStream struct {
@@ -40,7 +38,7 @@ type fakeStream struct {
 	pos   id.TXID
 
 	mu      sync.Mutex
-	pending []segment
+	pending []Segment
 	bodies  map[id.TXID][]byte
 }
 
@@ -90,11 +88,11 @@ func (d *fakeStream) Capture() (id.TXID, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.bodies[d.pos] = body
-	d.pending = append(d.pending, segment{Min: d.pos, Max: d.pos})
+	d.pending = append(d.pending, Segment{Min: d.pos, Max: d.pos})
 	return d.pos, errors.Join(err, err2, err3)
 }
 
-func (d *fakeStream) Take() []segment {
+func (d *fakeStream) Take() []Segment {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.pending
@@ -102,7 +100,7 @@ func (d *fakeStream) Take() []segment {
 	return p
 }
 
-func (d *fakeStream) Upload(ctx context.Context, segs []segment) error {
+func (d *fakeStream) Upload(ctx context.Context, segs []Segment) error {
 	for _, s := range segs {
 		d.mu.Lock()
 		body := d.bodies[s.Max]
@@ -114,4 +112,5 @@ func (d *fakeStream) Upload(ctx context.Context, segs []segment) error {
 	return nil
 }
 
+func (d *fakeStream) Rest() error  { return nil }
 func (d *fakeStream) Close() error { return nil }

@@ -31,6 +31,8 @@ type Config struct {
 	Store   bucket.Store
 	Records *owner.Records
 	Engine  Engine
+	// Replication restores databases and makes segments of their commits.
+	Replication Replication
 	// Authority tells whether this session's lease still holds, at every turn,
 	// alarm and output (protocol §6).
 	Authority func() error

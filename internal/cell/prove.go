@@ -17,7 +17,7 @@ type Fleet interface {
 	// Offer hands over segments that were just captured, in order. It must not
 	// block. proven is called when every member of the active term has fsynced
 	// them, and never if that cannot be.
-	Offer(cell id.Cell, epoch id.Epoch, segments []segment, proven func())
+	Offer(cell id.Cell, epoch id.Epoch, segments []Segment, proven func())
 	// Pace is how long an upload may wait for more to go with it, because fleet
 	// proofs are quick; 0 while there is no active term.
 	Pace() time.Duration
@@ -74,7 +74,7 @@ func (a *activation) pace() {
 
 // take takes everything that waits. If there is nothing, or nothing that is
 // worth proving, the prover is over.
-func (a *activation) take() (segments []segment, since time.Time) {
+func (a *activation) take() (segments []Segment, since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hopeless() {
@@ -105,7 +105,7 @@ func (a *activation) hopeless() bool {
 
 // proveBatch makes the bucket proof (protocol §8) of one batch: upload, then
 // read the ownership record once for everybody who waits.
-func (a *activation) proveBatch(segments []segment, since time.Time) error {
+func (a *activation) proveBatch(segments []Segment, since time.Time) error {
 	last := segments[len(segments)-1].Max
 	ctx, cancel := a.budget(since, last)
 	defer cancel()

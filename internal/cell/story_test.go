@@ -160,7 +160,8 @@ func (w *world) start(name string, settings []string) string {
 	self := owner.Self{Session: n.session, Node: id.Node(name), Address: name + ":1"}
 	cfg := cell.Config{
 		Store: n.store, Records: owner.New(n.store, self, w), Engine: w.engine(n),
-		Dir: filepath.Join(w.t.TempDir(), name),
+		Dir:         filepath.Join(w.t.TempDir(), name),
+		Replication: cell.FakeReplication{Store: n.store},
 		Authority: func() error {
 			if n.expired.Load() {
 				return call.ErrFenced
