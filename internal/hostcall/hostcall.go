@@ -8,6 +8,7 @@ import "context"
 // Arg is one argument. Bytes and strings may point into V8's memory and are
 // valid only until the function returns; copy what must live longer.
 type Arg interface {
+	Kind() Kind
 	IsUndefined() bool
 	IsNull() bool
 	Bool() bool

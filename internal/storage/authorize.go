@@ -75,6 +75,9 @@ func (a *authorizer) ofUser(act driver.Action) driver.AuthResult {
 		driver.OpDropTempTable, driver.OpDropTempIndex, driver.OpDropTempTrigger, driver.OpDropTempView:
 		return driver.AuthResultDeny
 	case driver.OpPragma:
+		if strings.EqualFold(act.Pragma(), "foreign_keys") && act.PragmaArg() != "" {
+			return driver.AuthResultIgnore // they are on; within a transaction SQLite would ignore it too
+		}
 		if !pragmas[strings.ToLower(act.Pragma())] {
 			return driver.AuthResultDeny
 		}

@@ -268,3 +268,17 @@ func (c *Cursor) All() (rows [][]any, err error) {
 	}
 	return rows, nil
 }
+
+// Bind keeps values for the next Exec through Bound, for callers that cannot
+// pass all at once.
+func (s *Storage) Bind(values ...any) { s.binds = append(s.binds, values...) }
+
+// Bound is what Bind kept, and then last; it forgets them.
+func (s *Storage) Bound(last []any) []any {
+	if len(s.binds) == 0 {
+		return last
+	}
+	all := append(s.binds, last...)
+	s.binds = nil
+	return all
+}

@@ -126,6 +126,19 @@ func (i *Isolate) SetErrorFactory(fn uint32) { C.wv_set_error_factory(i.p, C.uin
 
 // What hostcall.Arg asks of an argument.
 
+var kinds = [...]hostcall.Kind{
+	C.WV_UNDEF: hostcall.Undefined, C.WV_NULL: hostcall.Null, C.WV_FALSE: hostcall.False, C.WV_TRUE: hostcall.True,
+	C.WV_NUM: hostcall.Number, C.WV_STR: hostcall.String, C.WV_BYTES: hostcall.Buffer, C.WV_CLONE: hostcall.Clone,
+}
+
+// Kind of the argument; an object that is none of them is Undefined.
+func (a *Arg) Kind() hostcall.Kind {
+	if int(a.v.tag) < len(kinds) {
+		return kinds[a.v.tag]
+	}
+	return hostcall.Undefined
+}
+
 func (a *Arg) IsUndefined() bool { return a.v.tag == C.WV_UNDEF }
 func (a *Arg) IsNull() bool      { return a.v.tag == C.WV_NULL }
 func (a *Arg) Bool() bool        { return a.v.tag == C.WV_TRUE }

@@ -68,7 +68,8 @@ export class DurableObjectState {
     this.#actor = actor;
     this.id = id;
     this.storage = new DurableObjectStorage({
-      blockConcurrencyWhile: (f: () => unknown) => actor.blockConcurrencyWhile(f as any),
+      blockConcurrencyWhile: (f) => actor.blockConcurrencyWhile(f),
+      deleteAllDeletesAlarm: true,
     });
   }
   waitUntil(promise: unknown): void {
