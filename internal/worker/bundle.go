@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -74,9 +73,11 @@ type namespace struct {
 	key   []byte
 }
 
-// namespaceOf makes the namespace of a class as cell names know it.
-func namespaceOf(script, class string) namespace {
-	sum := sha256.Sum256(fmt.Appendf(nil, "celld:v1:%d:%s:%s", len(script), script, class))
+// namespaceOf makes the namespace of a class as cell names know it. The
+// script's name is no part of it: a script that is renamed keeps its cells, and
+// a deployment gives no two classes the same namespace.
+func namespaceOf(class string) namespace {
+	sum := sha256.Sum256([]byte("celld:v1:" + class))
 	return namespace{class, sum[:]}
 }
 

@@ -93,11 +93,7 @@ func (i *isolate) namespace(f hostcall.Frame) (namespace, error) {
 	if n < 0 || n >= len(bs) {
 		return namespace{}, throwError{"Error", "bug: no such namespace"}
 	}
-	script := bs[n].Script
-	if script == "" {
-		script = i.script.bundle.Name
-	}
-	return namespaceOf(script, bs[n].Namespace), nil
+	return namespaceOf(bs[n].Namespace), nil
 }
 
 // frameIsolate is the isolate of a call that may come from the global scope.
