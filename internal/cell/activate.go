@@ -37,11 +37,6 @@ func (m *Manager) wake(s *slot, t *transition) {
 	defer m.mu.Unlock()
 	defer close(t.done)
 	defer m.changed.Broadcast()
-	if err == nil && m.stopped != nil {
-		err = m.stopped // the fence came between
-		a.fail(err)
-		m.wg.Go(a.tearDown)
-	}
 	s.transition = nil
 	if err != nil {
 		t.err = m.wakeError(s, err)
@@ -211,7 +206,13 @@ func (m *Manager) restore(ctx context.Context, s *slot) (*activation, error) {
 	a.gate.Init(start, m.cfg.Authority)
 	a.touched.Store(time.Now().UnixNano())
 	m.mu.Lock()
+	stopped := m.stopped
 	s.body = a // from here the fence finds it
 	m.mu.Unlock()
+	if stopped != nil { // it came before
+		a.fail(stopped)
+		a.tearDown()
+		return nil, stopped
+	}
 	return a, nil
 }

@@ -3,6 +3,7 @@ package cell
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"celld/internal/call"
@@ -138,11 +139,9 @@ func (a *activation) turnOf(f func(st *storage.Storage) error) error {
 // adoptAlarm reads the row of a cell that was just restored. A row whose arming
 // was never acknowledged may lack its wake entry; it gets one now.
 func (a *activation) adoptAlarm() error {
-	a.turn.Lock()
-	row, err := a.storage.Alarm()
-	a.turn.Unlock()
+	row, err := a.readAlarm()
 	if err != nil {
-		return err
+		return fmt.Errorf("read the alarm of %s: %w", a.slot.id, err)
 	}
 	a.alarmAt, a.hadAlarm = row.At, !row.At.IsZero()
 	a.m.mu.Lock()
@@ -153,6 +152,15 @@ func (a *activation) adoptAlarm() error {
 	}
 	a.retire(row.At)
 	return nil
+}
+
+func (a *activation) readAlarm() (storage.AlarmRow, error) {
+	if a.gate.Position() == 0 {
+		return storage.AlarmRow{}, nil // nothing was ever written: do not open a database to see that
+	}
+	a.turn.Lock()
+	defer a.turn.Unlock()
+	return a.storage.Alarm()
 }
 
 // alarmMoved tells whether the turn that was just committed changed the time

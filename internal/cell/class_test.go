@@ -74,6 +74,8 @@ func (w *world) operate(ctx context.Context, c *goengine.Cell, op, arg string) (
 		err = errors.New("still here")
 	case "epoch":
 		text = c.Epoch().Dir()
+	case "resting": // the database is closed
+		err = c.Turn(func(st *storage.Storage) error { text = strconv.FormatBool(st.Resting()); return nil })
 	case "sync":
 		return "synced", w.sync(ctx, c)
 	case "begin", "commit", "unfinished", "finished":
