@@ -14,6 +14,7 @@ import (
 	"celld/internal/hostcall"
 	"celld/internal/webapi"
 	"celld/internal/webapi/webtest"
+	"celld/internal/webcrypto"
 )
 
 var only = flag.String("case", "", "run one case of the fixtures")
@@ -89,7 +90,7 @@ func canonical(s string) string {
 
 func fileExists(p string) bool { _, err := os.Stat(p); return err == nil }
 
-func tables() [][]hostcall.Op { return [][]hostcall.Op{webapi.Ops()} }
+func tables() [][]hostcall.Op { return [][]hostcall.Op{webapi.Ops(), webcrypto.Ops()} }
 
 // notHere are cases that need the whole engine, with what they need.
 var notHere = map[string]string{

@@ -33,7 +33,6 @@ export class AbortSignal extends EventTarget {
   }
 
   static timeout(ms: number): AbortSignal {
-    if (!Number.isFinite(Number(ms)) || ms < 0) throw new TypeError("Failed to execute 'timeout' on 'AbortSignal': parameter 1 is not a valid delay.");
     const s = new AbortSignal(token);
     setTimeout(() => triggerSignal(s, abortError("TimeoutError")), Number(ms));
     return s;
@@ -41,7 +40,9 @@ export class AbortSignal extends EventTarget {
 
   static any(signals: Iterable<AbortSignal>): AbortSignal {
     const list = [...signals];
-    for (const x of list) if (!(x instanceof AbortSignal)) throw new TypeError("Failed to execute 'any' on 'AbortSignal': parameter 1 is not of type 'sequence<AbortSignal>'.");
+    list.forEach((x, i) => {
+      if (!(x instanceof AbortSignal)) throw new TypeError(`Incorrect type for array element ${i}: the provided value is not of type 'AbortSignal'.`);
+    });
     const done = list.find((x) => x.#aborted);
     if (done) return AbortSignal.abort(done.#reason);
     const s = new AbortSignal(token);

@@ -19,7 +19,7 @@ export class Blob {
 
   constructor(parts?: Iterable<unknown>, options: BlobOptions = {}) {
     if (parts !== undefined && (typeof parts !== "object" || parts === null || typeof parts[Symbol.iterator] !== "function")) {
-      throw new TypeError("Failed to construct 'Blob': parameter 1 is not of type 'sequence'.");
+      throw new TypeError("Failed to construct 'Blob': constructor parameter 1 is not of type 'Array'.");
     }
     this.#type = typeOf(options?.type);
     for (const p of parts ?? []) {
@@ -74,7 +74,7 @@ export class File extends Blob {
   #modified: number;
 
   constructor(parts: Iterable<unknown>, name: string, options: BlobOptions & { lastModified?: number } = {}) {
-    if (arguments.length < 2) throw new TypeError(`Failed to construct 'File': 2 arguments required, but only ${arguments.length} present.`);
+    if (arguments.length < 2) throw new TypeError(`Failed to construct 'File': constructor parameter ${arguments.length + 1} is not of type '${arguments.length === 0 ? "Array" : "string"}'.`);
     super(parts, options);
     this.#name = String(name).toWellFormed();
     this.#modified = options?.lastModified === undefined ? Date.now() : Math.trunc(Number(options.lastModified)) || 0;

@@ -31,6 +31,7 @@ export function toWire(value: unknown): ArrayBuffer {
 }
 
 export function structuredClone<T>(value: T, options?: { transfer?: unknown[] }): T {
+  if (arguments.length === 0) throw new TypeError("Failed to execute 'structuredClone' on 'ServiceWorkerGlobalScope': parameter 1 is not of type 'JsValue'.");
   const transfer = [...(options?.transfer ?? [])];
   for (const t of transfer) {
     if (!(t instanceof ArrayBuffer)) throw new DOMException("Value not transferable.", "DataCloneError");

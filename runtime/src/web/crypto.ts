@@ -4,12 +4,12 @@ import { DOMException } from "./exception";
 import { op } from "./ops";
 import { SubtleCrypto } from "./subtle";
 import { DigestStream } from "./digest";
+import { fillBytes } from "./keystore";
 
 export { CryptoKey } from "./keys";
 export { SubtleCrypto } from "./subtle";
 export { DigestStream } from "./digest";
 
-const fill = op<void>("random.fill");
 const uuid = op<string>("random.uuid");
 const maxRandom = 65536;
 const integerViews = new Set(["Int8Array", "Uint8Array", "Uint8ClampedArray", "Int16Array", "Uint16Array", "Int32Array", "Uint32Array", "BigInt64Array", "BigUint64Array"]);
@@ -29,10 +29,10 @@ export class Crypto {
   randomUUID(): string { return uuid(); }
 
   getRandomValues<T extends BufferSource>(view: T): T {
-    if (!isBufferSource(view)) throw new TypeError("Failed to execute 'getRandomValues' on 'Crypto': parameter 1 is not of type 'ArrayBufferView'.");
+    if (!isBufferSource(view)) throw new TypeError("Failed to execute 'getRandomValues' on 'Crypto': parameter 1 is not of type 'JsArrayBufferView'.");
     if (!integerViews.has(kindOf.call(view))) throw new DOMException("ArrayBufferView argument to getRandomValues() must be an integer-typed view.", "TypeMismatchError");
     if (view.byteLength > maxRandom) throw new DOMException(`getRandomValues() only accepts buffers of size <= 64K but provided ${view.byteLength} bytes.`, "QuotaExceededError");
-    fill(view);
+    fillBytes(view as ArrayBufferView);
     return view;
   }
 }

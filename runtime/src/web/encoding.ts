@@ -18,6 +18,7 @@ export class TextEncoder {
   encodeInto(text: string, target: Uint8Array): { read: number; written: number } {
     if (!(target instanceof Uint8Array)) throw new TypeError("Failed to execute 'encodeInto' on 'TextEncoder': parameter 2 is not of type 'Uint8Array'.");
     const counts = new Uint32Array(2);
+    void [target.buffer, counts.buffer]; // small arrays are inside V8's heap until their buffer is asked for
     encodeInto(String(text), target, counts);
     return { read: counts[0]!, written: counts[1]! };
   }
@@ -38,7 +39,7 @@ export class TextDecoder {
   #ignoreBOM: boolean;
   #rest: Uint8Array = none; // bytes of a character that the last chunk began
   #started = false; // a byte order mark can no longer come
-  #state = new Int32Array(2); // what Go's decoder keeps between chunks: [bytes used, mode of a stateful encoding]
+  #state = new ArrayBuffer(8); // what Go's decoder keeps between chunks: [bytes used, mode of a stateful encoding]
 
   constructor(label: string = "utf-8", options: TextDecoderOptions = {}) {
     const name = common[label] ?? encodingOf(String(label));
@@ -53,7 +54,7 @@ export class TextDecoder {
   get ignoreBOM() { return this.#ignoreBOM; }
 
   decode(input: BufferSource = none, options: { stream?: boolean } = {}): string {
-    if (!isBufferSource(input)) throw new TypeError("Failed to execute 'decode' on 'TextDecoder': parameter 1 is not of type 'BufferSource'.");
+    if (!isBufferSource(input)) throw new TypeError("Failed to execute 'decode' on 'TextDecoder': parameter 1 is not of type 'Array'.");
     const last = !options?.stream;
     let bytes = viewOf(input);
     if (this.#rest.length > 0) bytes = join(this.#rest, bytes);
@@ -68,7 +69,7 @@ export class TextDecoder {
   #reset(): void {
     this.#rest = none;
     this.#started = false;
-    this.#state[1] = 0;
+    this.#state = new ArrayBuffer(8);
   }
 
   #utf8(bytes: Uint8Array, last: boolean): string {
@@ -88,7 +89,7 @@ export class TextDecoder {
 
   #legacy(bytes: Uint8Array, last: boolean): string {
     const text = decodeLegacy(this.#encoding, bytes, last, this.#fatal, this.#state);
-    const used = this.#state[0]!;
+    const used = new Int32Array(this.#state)[0]!;
     if (used < bytes.length) this.#rest = bytes.slice(used);
     if (this.#started || text === "") return text;
     this.#started = true;
@@ -129,12 +130,14 @@ function plausible(b: Uint8Array, i: number): boolean {
 }
 
 export function atob(data: unknown): string {
+  if (arguments.length === 0) throw new TypeError("Failed to execute 'atob' on 'ServiceWorkerGlobalScope': parameter 1 is not of type 'string'.");
   const s = fromBase64(String(data));
   if (s !== null) return s;
   throw new DOMException("atob() called with invalid base64-encoded data. (Only whitespace, '+', '/', alphanumeric ASCII, and up to two terminal '=' signs when the input data length is divisible by 4 are allowed.)", "InvalidCharacterError");
 }
 
 export function btoa(data: unknown): string {
+  if (arguments.length === 0) throw new TypeError("Failed to execute 'btoa' on 'ServiceWorkerGlobalScope': parameter 1 is not of type 'string'.");
   const s = toBase64(String(data));
   if (s !== null) return s;
   throw new DOMException("btoa() can only operate on characters in the Latin1 (ISO/IEC 8859-1) range.", "InvalidCharacterError");

@@ -31,7 +31,7 @@ export class Event {
   [internal]: State = { target: null, stopped: false, stopNow: false, canceled: false, dispatching: false, passive: false };
 
   constructor(type: string, init: EventInit = {}) {
-    if (arguments.length === 0) throw new TypeError("Failed to construct 'Event': 1 argument required, but only 0 present.");
+    if (arguments.length === 0) throw new TypeError("Failed to construct 'Event': constructor parameter 1 is not of type 'string'.");
     this.#type = String(type);
     this.#bubbles = !!init?.bubbles;
     this.#cancelable = !!init?.cancelable;
@@ -43,8 +43,8 @@ export class Event {
   get bubbles() { return this.#bubbles; }
   get cancelable() { return this.#cancelable; }
   get composed() { return this.#composed; }
-  get defaultPrevented() { return this[internal].canceled; }
-  get returnValue() { return !this[internal].canceled; }
+  get defaultPrevented() { return this.#cancelable && this[internal].canceled; }
+  get returnValue() { return !this.defaultPrevented; }
   get target() { return this[internal].target; }
   get srcElement() { return this[internal].target; }
   get currentTarget() { return this[internal].target; }
@@ -56,7 +56,8 @@ export class Event {
   composedPath(): EventTarget[] { return this[internal].dispatching ? [this[internal].target!] : []; }
   stopPropagation() { this[internal].stopped = true; }
   stopImmediatePropagation() { this[internal].stopped = this[internal].stopNow = true; }
-  preventDefault() { if (this.#cancelable && !this[internal].passive) this[internal].canceled = true; }
+  // As in workerd, an event that is not cancelable still makes dispatchEvent return false.
+  preventDefault() { if (!this[internal].passive) this[internal].canceled = true; }
 }
 
 type Handler = ((event: any) => unknown) | { handleEvent(event: any): unknown };

@@ -14,10 +14,6 @@ function valueOf(value: unknown, name: string | undefined): Value {
 export class FormData {
   #list: [string, Value][] = [];
 
-  constructor(form?: unknown) {
-    if (form !== undefined) throw new TypeError("Failed to construct 'FormData': parameter 1 must be undefined.");
-  }
-
   append(name: string, value: unknown, filename?: string): void {
     this.#check("append", arguments.length, value, filename);
     this.#list.push([String(name).toWellFormed(), valueOf(value, filename === undefined ? undefined : String(filename))]);
@@ -62,13 +58,13 @@ export function toMultipart(form: FormData, boundary: string): Uint8Array {
   for (const [name, value] of form) {
     let head = `--${boundary}${newline}Content-Disposition: form-data; name="${quote(name)}"`;
     if (typeof value === "string") {
-      chunks.push(encodeUTF8(head + newline + newline + value.replace(/\r\n|\r|\n/g, newline) + newline));
+      chunks.push(encodeUTF8(head + newline + newline + value + newline));
       continue;
     }
     head += `; filename="${quote(value.name)}"${newline}Content-Type: ${value.type || "application/octet-stream"}`;
     chunks.push(encodeUTF8(head + newline + newline), blobBytes(value), encodeUTF8(newline));
   }
-  chunks.push(encodeUTF8(`--${boundary}--${newline}`));
+  chunks.push(encodeUTF8(`--${boundary}--`));
   return concat(chunks);
 }
 

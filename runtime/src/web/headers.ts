@@ -26,7 +26,7 @@ export class Headers {
 
   constructor(init?: unknown) {
     if (init === undefined) return;
-    if (init === null || typeof init !== "object") throw new TypeError("Failed to construct 'Headers': parameter 1 is not of type 'HeadersInit'.");
+    if (init === null || typeof init !== "object") throw new TypeError("Failed to construct 'Headers': constructor parameter 1 is not of type 'Headers or Sequence or object'.");
     if (init instanceof Headers) for (const [k, v] of init.#map) this.#map.set(k, v.slice());
     else if (typeof (init as any)[Symbol.iterator] === "function") this.#fromSequence(init as Iterable<Iterable<unknown>>);
     else for (const [k, v] of Object.entries(init)) this.#add(nameOf(k), valueOf(v));

@@ -58,7 +58,7 @@ export class Navigator {
   get hardwareConcurrency(): number { return 1; }
   get language(): string { return "en"; }
   get languages(): string[] { return ["en"]; }
-  get platform(): string { return "Linux"; }
+  get platform(): string { return ""; }
   sendBeacon(_url: string, _body?: unknown): boolean { throw new Error("navigator.sendBeacon() is not supported by celld. Use ctx.waitUntil(fetch(…))."); }
 }
 
@@ -78,7 +78,7 @@ const resolved = Promise.resolve();
 const then = Promise.prototype.then;
 
 export function queueMicrotask(f: () => void): void {
-  if (typeof f !== "function") throw new TypeError("Failed to execute 'queueMicrotask': parameter 1 is not of type 'Function'.");
+  if (typeof f !== "function") throw new TypeError("Failed to execute 'queueMicrotask' on 'ServiceWorkerGlobalScope': parameter 1 is not of type 'function'.");
   then.call(resolved, () => {
     try {
       f();

@@ -60,7 +60,7 @@ export class Request extends Body {
       this.#lazyCf = h.cf;
       return;
     }
-    if (arguments.length === 0) throw new TypeError("Failed to construct 'Request': 1 argument required, but only 0 present.");
+    if (arguments.length === 0) throw new TypeError("Failed to construct 'Request': constructor parameter 1 is not of type 'Request or string'.");
     this.#url = input instanceof Request ? this.#copy(input, init) : addressOf(input);
     if (init != null) this.#apply(init);
   }
@@ -79,13 +79,13 @@ export class Request extends Body {
   }
 
   #apply(init: RequestInit): void {
-    if (typeof init !== "object") throw new TypeError("Failed to construct 'Request': parameter 2 is not of type 'RequestInit'.");
+    if (typeof init !== "object") throw new TypeError("Failed to construct 'Request': constructor parameter 2 is not of type 'RequestInitializerDict or Request'.");
     if (init.method !== undefined) this.#method = methodOf(init.method);
     if (init.headers !== undefined) this.#headers = new Headers(init.headers);
     if (init.redirect !== undefined) this.#redirect = redirectOf(init.redirect);
     if (init.cache !== undefined) this.#cache = cacheOf(init.cache);
     if (init.signal !== undefined) {
-      if (init.signal !== null && !(init.signal instanceof AbortSignal)) throw new TypeError("Failed to construct 'Request': member signal is not of type 'AbortSignal'.");
+      if (init.signal !== null && !(init.signal instanceof AbortSignal)) throw new TypeError("Incorrect type for the 'signal' field on 'RequestInitializerDict': the provided value is not of type 'AbortSignal'.");
       this.#signal = init.signal ?? createSignal();
     }
     if (init.cf !== undefined) this.#cf = init.cf;

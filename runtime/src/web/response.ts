@@ -90,7 +90,7 @@ export class Response extends Body {
   }
 
   #apply(init: ResponseInit | Response): void {
-    if (typeof init !== "object") throw new TypeError("Failed to construct 'Response': parameter 2 is not of type 'ResponseInit'.");
+    if (typeof init !== "object") throw new TypeError("Failed to construct 'Response': constructor parameter 2 is not of type 'InitializerDict or Response'.");
     if (init.webSocket != null) this.#webSocket = init.webSocket;
     if (init.status !== undefined) this.#status = this.#checkStatus(init.status);
     if (init.statusText !== undefined && !(init instanceof Response && init.#statusText === undefined)) {

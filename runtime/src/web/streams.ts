@@ -147,13 +147,18 @@ function pipe(expected?: number): { readable: ReadableStream<Uint8Array>; writab
     cancel(reason) { into.error(reason ?? new TypeError("The readable side was canceled.")); wanted?.(); },
   }, { highWaterMark: 0 });
   let answer: (() => void) | undefined; // ends the pull under way
-  const fail = (e: unknown): never => { out.error(e); answer?.(); throw e; };
+  const end = (e: unknown): void => { out.error(e); answer?.(); };
+  const fail = (e: unknown): never => { end(e); throw e; };
   const writable = new WritableStream({
     start(c) { into = c; },
     async write(chunk: unknown) {
       const bytes = typeof chunk === "string" ? encodeUTF8(chunk) : isBufferSource(chunk) ? copyOf(chunk) : fail(new TypeError("This TransformStream is being used as a byte stream, but received an object of non-ArrayBuffer/ArrayBufferView type on its writable side."));
       seen += bytes.length;
-      if (expected !== undefined && seen > expected) fail(new TypeError("Attempt to write too many bytes through a FixedLengthStream."));
+      if (expected !== undefined && seen > expected) { // as in workerd the write itself does not fail, what follows does
+        const e = new TypeError("Attempt to write too many bytes through a FixedLengthStream.");
+        into.error(e);
+        return end(e);
+      }
       if (bytes.length === 0) return;
       if (!answer) await new Promise<void>((f) => { wanted = f; });
       wanted = undefined;
@@ -164,12 +169,12 @@ function pipe(expected?: number): { readable: ReadableStream<Uint8Array>; writab
       done();
     },
     close() {
-      if (expected !== undefined && seen < expected) fail(new TypeError("FixedLengthStream did not see all expected bytes before close()."));
+      if (expected !== undefined && seen < expected) return end(new TypeError("FixedLengthStream did not see all expected bytes before close()."));
       out.close();
       out.byobRequest?.respond(0);
       answer?.();
     },
-    abort(reason) { out.error(reason); answer?.(); },
+    abort: end,
   });
   return { readable, writable };
 }

@@ -69,7 +69,7 @@ export class URL {
   #params: URLSearchParams | undefined;
 
   constructor(url: unknown, base?: unknown) {
-    if (arguments.length === 0) throw new TypeError("Failed to construct 'URL': 1 argument required, but only 0 present.");
+    if (arguments.length === 0) throw new TypeError("Failed to construct 'URL': constructor parameter 1 is not of type 'USVString'.");
     const href = parseURL(String(url), base === undefined ? undefined : String(base));
     if (href === null) throw new TypeError("Invalid URL string.");
     this.#href = href;
@@ -100,7 +100,7 @@ export class URL {
   get href(): string { return this.#href; }
   set href(value: unknown) {
     const href = parseURL(String(value));
-    if (href === null) throw new TypeError("Invalid URL string.");
+    if (href === null) throw new TypeError("Failed to set the 'href' property on 'URL': the provided value is not of type 'valid URL string'.");
     this.#href = href;
     this.#parts = undefined;
     if (this.#params) bindParams(this.#params, this.search);

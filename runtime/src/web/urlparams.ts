@@ -148,7 +148,7 @@ function pairsOf(init: object): Pair[] {
   if (typeof iterate !== "function") throw new TypeError("The Symbol.iterator property of the init object is not a function.");
   return Array.from(init as Iterable<Iterable<unknown>>, (p) => {
     const pair = [...p];
-    if (pair.length !== 2) throw new TypeError("To initialize a URLSearchParams object from a sequence, each inner sequence must have exactly two elements.");
+    if (pair.length !== 2) throw new TypeError("Invalid URL search params sequence.");
     return [String(pair[0]).toWellFormed(), String(pair[1]).toWellFormed()];
   });
 }

@@ -1,0 +1,27 @@
+const enc = (s) => new TextEncoder().encode(s);
+const settle = async (o) => { const out = {}; for (const [k, p] of Object.entries(o)) out[k] = await Promise.race([p.then((v) => ["ok", v], (e) => ["bad", String(e)]), new Promise((r) => setTimeout(() => r("pending"), 50))]); return out; };
+export const cases = {
+  short: async () => { const { readable, writable } = new FixedLengthStream(5); const w = writable.getWriter(); const text = new Response(readable).text(); const write = w.write(enc("abc")); const close = w.close(); return settle({ text, write, close, closed: w.closed }); },
+  long: async () => { const { readable, writable } = new FixedLengthStream(2); const w = writable.getWriter(); const text = new Response(readable).text(); const write = w.write(enc("abc")); const close = w.close(); return settle({ text, write, close, closed: w.closed }); },
+  longR: async () => { const { readable, writable } = new FixedLengthStream(2); const w = writable.getWriter(); const text = readable.getReader().read(); const write = w.write(enc("abc")); const close = w.close(); return settle({ text, write, close, closed: w.closed }); },
+  shortR: async () => { const { readable, writable } = new FixedLengthStream(5); const w = writable.getWriter(); const rd=readable.getReader(); const text = rd.read(); const write = w.write(enc("abc")); const text2 = rd.read(); const close = w.close(); return settle({ text, write, close, text2, closed: w.closed }); },
+  defPrev: () => { const e = new Event("a"); e.preventDefault(); return [e.defaultPrevented, e.cancelable, e.returnValue, e.isTrusted, e.timeStamp, e.eventPhase]; },
+  digestTop: () => crypto.subtle.digest("SHA-256", "abc").catch(String),
+  sigUndefined: () => new Request("http://x/", { signal: null }).signal?.aborted,
+  cacheUndef: () => new Request("http://x/").cache,
+  integ: () => { const r = new Request("http://x/"); return [r.integrity, r.keepalive, r.mode, r.credentials, r.destination, r.referrer, r.fetcher, r.encodeResponseBody]; },
+  reqInst: () => Object.getOwnPropertyNames(new Request("http://x/")).sort(),
+  nullBody: async () => { const r = new Response(""); return [r.body === null, await r.text()] },
+  brotli: () => { try { new CompressionStream("brotli"); return "ok" } catch (e) { return e } },
+  strWrite: async () => { const { readable, writable } = new IdentityTransformStream(); const t = new Response(readable).text(); const w = writable.getWriter(); await w.write("abc"); await w.close(); return t; },
+  badWrite: async () => { const { readable, writable } = new IdentityTransformStream(); const t = new Response(readable).text(); t.catch(()=>{}); const w = writable.getWriter(); try { await w.write(42); } catch (e) { return e; } },
+  cloneRes: () => { try { return structuredClone(new Headers({a:"1"})) } catch (e) { return e } },
+  cloneBlob: () => { try { return structuredClone(new Blob(["x"])) } catch (e) { return e } },
+  cloneURL: () => { try { return structuredClone({u:new URL("http://x")}) } catch (e) { return e } },
+  abortBody: async () => { const ac = new AbortController(); ac.abort(); try { await fetch("http://x/", { signal: ac.signal }) } catch (e) { return e } },
+  req101: () => { try { return new Response(null, { status: 200, webSocket: new WebSocketPair()[0] }).status } catch (e) { return e } },
+  setBadHref: () => { try { const u = new URL("http://x"); u.href = "zz"; } catch (e) { return e } },
+  noArgs: () => [() => new URL(), () => new Request(), () => new Event(), () => new File([]), () => new Headers(1), () => new Blob(1), () => new URLSearchParams([["a"]]), () => new FormData(1), () => new TextDecoder("utf-8").decode("x"), () => AbortSignal.timeout(-1), () => new AbortSignal(), () => structuredClone(), () => atob(), () => crypto.getRandomValues(), () => queueMicrotask(1), () => AbortSignal.any([1]), () => new CryptoKey(), () => new Response("x", 5), () => new Request("http://x", { signal: 1 }), () => new Response("x", { statusText: "a\nb" })].map((f) => { try { return String(f()); } catch (e) { return e.name + ": " + e.message; } }),
+  dupStatus: async () => { const f = new FormData(); f.append("a", new Blob(["x"], { type: "t/t" })); f.append("b", "1\n2"); const r = new Response(f); const ct = r.headers.get("content-type"); return (await r.text()).replaceAll(ct.split("boundary=")[1].replaceAll('"', ""), "B"); },
+  inspectErr: () => new DOMException("m", "DataError").stack.split("\n")[0],
+};
