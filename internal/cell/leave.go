@@ -40,17 +40,13 @@ func (m *Manager) startLeaving(s *slot) *transition {
 	return t
 }
 
-// left ends the leaving of a cell; those who waited may wake it again.
+// left ends the leaving of a cell, a if it was in memory; those who waited may
+// wake it again.
 func (m *Manager) left(s *slot, a *activation, t *transition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var gone *owner.Superseded
-	if errors.As(a.cause(), &gone) {
-		s.owned, s.likely = false, gone.Now.Session
-		s.entries = nil
-	}
-	if a.cause() != nil {
-		m.lookAgain(s, a)
+	if a != nil && a.cause() != nil {
+		m.leftFailed(s, a)
 	}
 	s.state, s.transition, s.body = inactive, nil, nil
 	m.count--
@@ -58,6 +54,17 @@ func (m *Manager) left(s *slot, a *activation, t *transition) {
 	m.forget(s)
 	close(t.done)
 	m.changed.Broadcast()
+}
+
+// leftFailed draws the consequences of a reset for ownership and alarm. The
+// lock is held.
+func (m *Manager) leftFailed(s *slot, a *activation) {
+	var gone *owner.Superseded
+	if errors.As(a.cause(), &gone) {
+		s.owned, s.likely = false, gone.Now.Session
+		s.entries = nil
+	}
+	m.lookAgain(s, a)
 }
 
 // startEvict begins to take an idle cell out of memory; done, if not nil, hears
@@ -235,8 +242,12 @@ func (m *Manager) handOver(ctx context.Context, s *slot) error {
 			m.mu.Unlock()
 			return nil
 		case s.state == inactive:
+			t := m.startLeaving(s) // nobody wakes it meanwhile
+			m.count++
 			m.mu.Unlock()
-			return m.release(s)
+			err := m.release(s)
+			m.left(s, nil, t)
+			return err
 		}
 		m.changed.Wait()
 	}
