@@ -73,7 +73,9 @@ func TestLikeWorkerd(t *testing.T) {
 		got, err := e.Run(fmt.Sprintf(`run(() => fixtures.%s.cases.%s({}, {}, http.requestFromHost("POST", "http://x/", ["x-one", "1"], 0)))`, area, name))
 		if err != nil {
 			t.Errorf("%s: %v", k, err)
-		} else if canonical(got) != canonical(want[k]) {
+		} else if same := canonical(got) == canonical(want[k]); same && different[k] != "" {
+			t.Errorf("%s is no difference any more: remove it from the list", k)
+		} else if !same && different[k] == "" {
 			t.Errorf("%s\n\tcelld   %s\n\tworkerd %s", k, canonical(got), canonical(want[k]))
 		}
 	}
@@ -96,5 +98,15 @@ func tables() [][]hostcall.Op { return [][]hostcall.Op{webapi.Ops(), webcrypto.O
 var notHere = map[string]string{
 	"events/globals": "caches, HTMLRewriter", "events/evalRefused": "code generation is refused per context",
 	"websocket/manyTags": "a cell", "websocket/longTag": "a cell", "websocket/bigAttachment": "a cell", "websocket/autoResponse": "a cell",
-	"request/fetchAborted": "a network",
+}
+
+// different are cases that are answered otherwise than by workerd, each with its reason.
+var different = map[string]string{
+	"platform/brotli":    "brotli is an addition of ours",
+	"platform/cloneURL":  "V8 takes instances of our classes within an object for plain objects",
+	"platform/shortR":    "byte streams queue reads, as the standard says",
+	"subtle/digestNull":  "workerd's message has a mangled C++ name",
+	"subtle/impEcJwkBad": "a bad key is a DataError, as the standard says",
+	"subtle/impEcRawBad": "the end of the message is the library's",
+	"subtle/pssSaltBig":  "the message is the library's",
 }

@@ -56,7 +56,7 @@ func (c aesCall) run() ([]byte, error) {
 	case "AES-CBC":
 		return c.cbc(block)
 	case "AES-CTR":
-		return c.ctr(block), nil
+		return c.ctr(block)
 	case "AES-GCM":
 		return c.gcm(block)
 	case "AES-KW":
@@ -80,22 +80,25 @@ func (c aesCall) cbc(block cipher.Block) ([]byte, error) {
 		return out, nil
 	}
 	if len(c.data) == 0 || len(c.data)%aes.BlockSize != 0 {
-		return nil, c.undecryptable(len(c.data) + aes.BlockSize)
+		return nil, c.undecryptable(0)
 	}
 	out := make([]byte, len(c.data))
 	cipher.NewCBCDecrypter(block, c.iv).CryptBlocks(out, c.data)
 	pad := int(out[len(out)-1])
 	if pad == 0 || pad > aes.BlockSize || !bytes.Equal(out[len(out)-pad:], bytes.Repeat([]byte{byte(pad)}, pad)) {
-		return nil, c.undecryptable(len(c.data) + aes.BlockSize)
+		return nil, c.undecryptable(0)
 	}
 	return out[:len(out)-pad], nil
 }
 
 // ctr counts in the low bits only: where they wrap, the counter starts at zero
 // while the rest of the block stays.
-func (c aesCall) ctr(block cipher.Block) []byte {
+func (c aesCall) ctr(block cipher.Block) ([]byte, error) {
 	out := make([]byte, len(c.data))
 	bits := uint(c.extra[0])
+	if blocks := (len(c.data) + aes.BlockSize - 1) / aes.BlockSize; bits < 63 && blocks > 1<<bits {
+		return nil, failure("OperationError", "Counter block values will repeat.")
+	}
 	until := blocksUntilWrap(c.iv, bits)
 	first := len(c.data)
 	if until.IsInt64() && until.Int64() < int64(len(c.data)+aes.BlockSize-1)/aes.BlockSize {
@@ -105,7 +108,7 @@ func (c aesCall) ctr(block cipher.Block) []byte {
 	if first < len(c.data) {
 		cipher.NewCTR(block, clearLow(c.iv, bits)).XORKeyStream(out[first:], c.data[first:])
 	}
-	return out
+	return out, nil
 }
 
 func blocksUntilWrap(counter []byte, bits uint) *big.Int {
@@ -196,7 +199,7 @@ func unwrapKey(block cipher.Block, wrapped []byte) ([]byte, error) {
 		copy(r, b[8:])
 	}
 	if subtle.ConstantTimeCompare(out[:8], kwIV) != 1 {
-		return nil, failure("OperationError", "Key unwrapping failed: the data was not wrapped with this key.")
+		return nil, failure("OperationError", "AES-KW key unwrapping failed.")
 	}
 	return out[8:], nil
 }

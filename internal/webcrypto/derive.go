@@ -33,7 +33,10 @@ func deriveHKDF(f hostcall.Frame) (func(context.Context) (hostcall.Value, error)
 	info, n := string(f.Arg(3).Bytes()), f.Arg(4).Int()
 	return func(context.Context) (hostcall.Value, error) {
 		out, err := hkdf.Key(hashes[hash].make, secret, salt, info, n)
-		return derived(out, err)
+		if err != nil {
+			return hostcall.Value{}, failure("OperationError", "HKDF deriveBits failed.")
+		}
+		return hostcall.Buf(out), nil
 	}, nil
 }
 

@@ -121,16 +121,20 @@ func importKey(f hostcall.Frame) error {
 	var err error
 	switch format {
 	case "spki":
-		key, err = x509.ParsePKIXPublicKey(bytes.Clone(f.Arg(3).Bytes()))
+		if key, err = x509.ParsePKIXPublicKey(bytes.Clone(f.Arg(3).Bytes())); err != nil {
+			return failure("DataError", "Invalid SPKI input.")
+		}
 	case "pkcs8":
-		key, err = x509.ParsePKCS8PrivateKey(bytes.Clone(f.Arg(3).Bytes()))
+		if key, err = x509.ParsePKCS8PrivateKey(bytes.Clone(f.Arg(3).Bytes())); err != nil {
+			return failure("DataError", "Invalid PKCS8 input.")
+		}
 	case "raw":
 		key, err = fromRaw(kind, curve, bytes.Clone(f.Arg(3).Bytes()))
 	case "jwk":
 		key, err = fromJWK(kind, f.Arg(3).Str())
 	}
 	if err != nil {
-		return failure("DataError", "Invalid "+format+" input: "+err.Error())
+		return failure("DataError", "Failed to import "+format+" "+kind+" key data: "+err.Error()+".")
 	}
 	if got := curveOf(key); kindOf(key) != kind || curve != "" && got != curve {
 		return failure("DataError", "Imported key is not of the requested kind: it is "+describe(key)+", expected "+kind+" "+curve+".")

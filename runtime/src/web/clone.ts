@@ -9,6 +9,13 @@ export function neverCloned(...classes: { prototype: object }[]): void {
   for (const c of classes) unclonable.add(c.prototype);
 }
 
+const copiers = new Map<object, (value: any) => unknown>();
+
+/** How an instance of a class is copied when it is what structuredClone was given. */
+export function clonedBy(c: { prototype: object }, copy: (value: any) => unknown): void {
+  copiers.set(c.prototype, copy);
+}
+
 function refuse(value: unknown): void {
   if (typeof value !== "object" || value === null) return;
   for (let p = Object.getPrototypeOf(value); p !== null; p = Object.getPrototypeOf(p)) {
@@ -38,7 +45,8 @@ export function structuredClone<T>(value: T, options?: { transfer?: unknown[] })
     if (t.detached) throw new DOMException("An ArrayBuffer is detached and could not be cloned.", "DataCloneError");
   }
   if (new Set(transfer).size < transfer.length) throw new DOMException("A value is listed twice in the transfer list.", "DataCloneError");
-  const copy = deserialize(toWire(value));
+  const copier = typeof value === "object" && value !== null ? copiers.get(Object.getPrototypeOf(value)) : undefined;
+  const copy = copier ? copier(value) : deserialize(toWire(value));
   for (const t of transfer as ArrayBuffer[]) t.transfer();
   return copy;
 }

@@ -19,7 +19,7 @@ const hashes: Record<string, string> = { "SHA-1": "SHA-1", "SHA-256": "SHA-256",
 export function nameOf(algorithm: unknown): string {
   if (typeof algorithm === "string") return algorithm;
   const name = (algorithm as { name?: unknown } | null)?.name;
-  if (typeof algorithm !== "object" || algorithm === null || name === undefined) throw new TypeError("Missing field \"name\" in \"algorithm\".");
+  if (algorithm == null) throw new TypeError("The algorithm must be a string or an object with a \"name\".");
   return String(name);
 }
 

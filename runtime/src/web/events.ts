@@ -27,7 +27,6 @@ export class Event {
   #bubbles: boolean;
   #cancelable: boolean;
   #composed: boolean;
-  #time = Date.now();
   [internal]: State = { target: null, stopped: false, stopNow: false, canceled: false, dispatching: false, passive: false };
 
   constructor(type: string, init: EventInit = {}) {
@@ -49,7 +48,7 @@ export class Event {
   get srcElement() { return this[internal].target; }
   get currentTarget() { return this[internal].target; }
   get eventPhase() { return this[internal].dispatching ? Event.AT_TARGET : Event.NONE; }
-  get timeStamp() { return this.#time; }
+  get timeStamp() { return 0; }
   get isTrusted() { return false; }
   get cancelBubble() { return this[internal].stopped; }
   set cancelBubble(stop: boolean) { if (stop) this[internal].stopped = true; }

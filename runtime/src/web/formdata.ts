@@ -5,10 +5,11 @@ import { parseForm } from "./urlparams";
 
 type Value = string | File;
 
-function valueOf(value: unknown, name: string | undefined): Value {
+/** As in workerd, a blob without a file name gets the name of its field. */
+function valueOf(field: string, value: unknown, name: string | undefined): Value {
   if (!(value instanceof Blob)) return String(value).toWellFormed();
   if (value instanceof File && name === undefined) return value;
-  return new File([value], name ?? "blob", { type: value.type });
+  return new File([value], name ?? field, { type: value.type });
 }
 
 export class FormData {
@@ -16,13 +17,14 @@ export class FormData {
 
   append(name: string, value: unknown, filename?: string): void {
     this.#check("append", arguments.length, value, filename);
-    this.#list.push([String(name).toWellFormed(), valueOf(value, filename === undefined ? undefined : String(filename))]);
+    const k = String(name).toWellFormed();
+    this.#list.push([k, valueOf(k, value, filename === undefined ? undefined : String(filename))]);
   }
 
   set(name: string, value: unknown, filename?: string): void {
     this.#check("set", arguments.length, value, filename);
     const k = String(name).toWellFormed();
-    const v = valueOf(value, filename === undefined ? undefined : String(filename));
+    const v = valueOf(k, value, filename === undefined ? undefined : String(filename));
     const first = this.#list.findIndex((p) => p[0] === k);
     if (first < 0) this.#list.push([k, v]);
     else this.#list = this.#list.filter((p, i) => i <= first || p[0] !== k).with(first, [k, v]);

@@ -1,7 +1,7 @@
 // Puts the web platform on the global object. Loading this file calls nothing of the host.
 import { AbortController, AbortSignal } from "./abort";
 import { Blob, File } from "./blob";
-import { neverCloned, structuredClone } from "./clone";
+import { clonedBy, neverCloned, structuredClone } from "./clone";
 import { Console } from "./console";
 import { Crypto, CryptoKey, DigestStream, SubtleCrypto, crypto } from "./crypto";
 import { TextDecoder, TextEncoder, atob, btoa } from "./encoding";
@@ -60,5 +60,8 @@ export function install(global: object): void {
   put("scheduler", new Scheduler());
   put("self", global);
   streams.adaptStreams();
+  clonedBy(Headers, (h) => new Headers(h));
+  clonedBy(Blob, (b) => b.slice(0, b.size, b.type));
+  clonedBy(File, (f) => new File([f], f.name, f));
   neverCloned(...Object.entries(classes).filter(([name]) => name !== "DOMException").map(([, c]) => c as { prototype: object }));
 }

@@ -36,7 +36,8 @@ function directive(d: string, value: unknown): string {
 const show = (v: unknown) => (typeof v === "bigint" ? `${v}n` : Object.is(v, -0) ? "-0" : String(v));
 
 export function inspect(value: unknown): string {
-  return describe(value, 0, [], "");
+  const text = describe(value, 0, [], "");
+  return text.includes("[Circular *1]") ? "<ref *1> " + text : text;
 }
 
 function describe(v: unknown, depth: number, above: object[], indent: string): string {

@@ -20,17 +20,19 @@ export function fromBase64url(s: unknown): Uint8Array | undefined {
   }
 }
 
+const kindWord = (f: Family) => (f.kind === "secret" ? "Symmetric" : "Asymmetric");
+
 /** Checks the members that speak of use. */
 export function checkUse(jwk: JsonWebKey, f: Family, usages: readonly Usage[], extractable: boolean): void {
-  if (extractable && jwk["ext"] === false) throw dataError('"jwk" key is marked as not extractable, but import requested an extractable key.');
+  if (extractable && jwk["ext"] === false) throw dataError(`JWK ext field for "${f.name}" is set to false but extractable is true`);
   if (jwk["use"] !== undefined && usages.length > 0) {
     const wanted = usages.some((u) => u === "sign" || u === "verify") ? "sig" : "enc";
-    if (f.kind !== "derive" && jwk["use"] !== wanted) throw dataError(`Asymmetric "jwk" key import requires the "use" field to be "${wanted}" or absent, but it is "${jwk["use"]}".`);
+    if (f.kind !== "derive" && jwk["use"] !== wanted) throw dataError(`${kindWord(f)} "jwk" key must have a "use" of "${wanted}", not "${jwk["use"]}".`);
   }
   const ops = jwk["key_ops"];
   if (ops === undefined) return;
   if (!Array.isArray(ops) || new Set(ops).size < ops.length) throw dataError('A JSON Web Key\'s "key_ops" must be a list without duplicates.');
-  for (const u of usages) if (!ops.includes(u)) throw dataError(`"jwk" key import requires the "key_ops" field to include "${u}".`);
+  for (const u of usages) if (!ops.includes(u)) throw dataError(`"jwk" key missing usage "${u}", in "key_ops".`);
 }
 
 const digits = (hash: string | undefined) => (hash ?? "").slice(4); // "SHA-256" is 256
@@ -53,7 +55,7 @@ export function checkAlg(jwk: JsonWebKey, algorithm: KeyAlgorithm): void {
   const alg = jwk["alg"];
   const wanted = algOf(algorithm);
   if (alg === undefined || wanted === undefined || alg === wanted || (algorithm.name === "Ed25519" && alg === "Ed25519")) return;
-  throw dataError(`JSON Web Key Algorithm parameter "alg" ("${alg}") does not match requested algorithm "${wanted}".`);
+  throw dataError(`${algorithm.length !== undefined && algorithm.modulusLength === undefined ? "Symmetric" : "Asymmetric"} "jwk" key contains invalid "alg" value "${alg}", expected "${wanted}".`);
 }
 
 /** All members that workerd's JsonWebKey has, absent ones undefined. */

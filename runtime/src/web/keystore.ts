@@ -1,6 +1,6 @@
 // Making, importing and exporting keys.
 import {
-  type Family, accessError, aesLength, blockBits, curveFor, dataError, familyOf, hashFor, notSupported, operationError, pairAlgorithm, paramsOf, usagesFor,
+  type Family, type Kind, accessError, aesLength, blockBits, curveFor, dataError, familyOf, hashFor, notSupported, operationError, pairAlgorithm, paramsOf, usagesFor,
 } from "./algorithms";
 import { type BufferSource, bufferOf, copyOf, isBufferSource } from "./bytes";
 import { DOMException } from "./exception";
@@ -50,9 +50,9 @@ const maxModulus = 16384;
 
 async function generatePair(f: Family, params: Record<string, any>, extractable: boolean, usages: unknown): Promise<CryptoKeyPair> {
   const all = Array.from(usages as Iterable<unknown>, String) as Usage[];
-  for (const u of all) if (!f.secret.includes(u) && !f.public.includes(u)) throw new DOMException(`Attempt to generate asymmetric ${f.name} key with invalid usage "${u}".`, "SyntaxError");
+  for (const u of all) if (!f.secret.includes(u) && !f.public.includes(u)) throw new DOMException(`Attempt to generate ${f.name} key with invalid usage "${u}".`, "SyntaxError");
   const forPrivate = all.filter((u) => f.secret.includes(u));
-  if (forPrivate.length === 0) throw new DOMException("Secret/private CryptoKeys must have at least one usage.", "SyntaxError");
+  if (forPrivate.length === 0) throw new DOMException("Attempt to generate asymmetric keys with no valid private key usages.", "SyntaxError");
   const curve = curveFor(f, params);
   const hash = hashFor(f, params);
   const bits = Number(params["modulusLength"]);
@@ -68,19 +68,19 @@ async function generatePair(f: Family, params: Record<string, any>, extractable:
 
 function checkRSA(bits: number, exponent: unknown): void {
   if (!(exponent instanceof Uint8Array)) throw new TypeError('Missing field "publicExponent" in "algorithm".');
-  if (!(bits >= 256 && bits <= maxModulus && bits % 8 === 0)) throw operationError(`The modulus length must be a multiple of 8 between 256 and ${maxModulus}, but ${bits} was requested.`);
+  if (!(bits >= 256 && bits <= maxModulus && bits % 8 === 0)) throw operationError(`The modulus length must be a multiple of 8 and between 256 and 16k, but ${bits} was requested.`);
   if (bits < 1024) throw notSupported(`RSA keys under 1024 bits are not supported (requested ${bits}).`);
   const e = exponent.reduce((n, b) => n * 256 + b, 0);
   if (e === 3) throw notSupported("Keys with the public exponent 3 can be imported but not generated. Use 65537.");
-  if (e !== 65537) throw operationError("The \"publicExponent\" must be either 3 or 65537, but got a number different from both.");
+  if (e !== 65537) throw operationError(`The "publicExponent" must be either 3 or 65537, but got ${e}.`);
 }
 
 // ---- import
 
 export async function importKey(format: string, data: unknown, algorithm: unknown, extractable: boolean, usages: unknown): Promise<CryptoKey> {
-  const f = familyOf(algorithm, (n) => `Unrecognized key import algorithm "${n}".`);
+  const f = familyOf(algorithm, (n) => `Unrecognized key import algorithm "${n}" requested.`);
   const params = paramsOf(algorithm);
-  if (!["raw", "spki", "pkcs8", "jwk"].includes(format)) throw notSupported(`Unrecognized key import format "${format}" requested.`);
+  if (!["raw", "spki", "pkcs8", "jwk"].includes(format)) throw notSupported(`Unrecognized key import format "${format}".`);
   if (format === "jwk" && (isBufferSource(data) || typeof data !== "object" || data === null)) throw new TypeError('Import data provided for "jwk" import format must be a JsonWebKey.');
   if (format !== "jwk" && !isBufferSource(data)) throw new TypeError(`Import data provided for "raw", "pkcs8", or "spki" import formats must be a buffer source.`);
   if (f.kind === "secret" || f.kind === "derive") return importSecret(f, format, data as BufferSource | JsonWebKey, params, extractable, usages);
@@ -90,8 +90,8 @@ export async function importKey(format: string, data: unknown, algorithm: unknow
 function importSecret(f: Family, format: string, data: BufferSource | JsonWebKey, params: Record<string, any>, extractable: boolean, usages: unknown): CryptoKey {
   const list = usagesFor(f, "secret", usages, "import");
   const hash = hashFor(f, params);
-  if (f.kind === "derive" && format !== "raw") throw notSupported(`${f.name} only supports "raw" import, not "${format}".`);
-  if (format !== "raw" && format !== "jwk") throw notSupported(`Unrecognized key import format "${format}" requested.`);
+  if (f.kind === "derive" && format !== "raw") throw notSupported(`${f.name} key must be imported in "raw" format (requested "${format}")`);
+  if (format !== "raw" && format !== "jwk") throw notSupported(`Unrecognized key import format "${format}".`);
   if (f.kind === "derive" && extractable) throw new DOMException(`${f.name} key cannot be extractable.`, "SyntaxError");
   const bytes = format === "jwk" ? octets(data as JsonWebKey, f, list, extractable) : copyOf(data as BufferSource);
   const key = newKey("secret", extractable, secretAlgorithm(f, hash, bytes, params), list, bytes);
@@ -100,7 +100,7 @@ function importSecret(f: Family, format: string, data: BufferSource | JsonWebKey
 }
 
 function octets(jwk: JsonWebKey, f: Family, usages: Usage[], extractable: boolean): Uint8Array {
-  if (jwk["kty"] !== "oct") throw dataError(`Symmetric "jwk" key import requires a JSON Web Key with Key Type parameter "kty" ("${jwk["kty"]}") equal to "oct".`);
+  if (jwk["kty"] !== "oct") throw dataError(`Symmetric "jwk" key import requires a JSON Web Key with Key Type parameter "kty" equal to "oct" (encountered "${jwk["kty"]}").`);
   checkUse(jwk, f, usages, extractable);
   const bytes = fromBase64url(jwk["k"]);
   if (bytes === undefined) throw dataError('Symmetric "jwk" key import requires a base64Url encoding of the key.');
@@ -112,19 +112,24 @@ function secretAlgorithm(f: Family, hash: string | undefined, bytes: Uint8Array,
   if (f.kind === "derive") return { name: f.name };
   if (f.name !== "HMAC") return { name: f.name, length: aesLength(bits, "Imported") };
   const length = params["length"] === undefined ? bits : Number(params["length"]);
-  if (bits === 0 || length === 0) throw dataError("HMAC key data must not be empty.");
-  if (length > bits || length <= bits - 8) throw dataError(`Imported HMAC key length (${length}) must be a value up to 7 bits less than, and no greater than, the bit length of the raw key data (${bits}).`);
+  if (length === 0 || length > bits || length <= bits - 8) throw dataError(`Imported HMAC key length (${length}) must be a non-zero value up to 7 bits less than, and no greater than, the bit length of the raw key data (${bits}).`);
   return { name: f.name, hash: { name: hash! }, length };
 }
+
+const keyTypes: Partial<Record<Kind, string>> = { RSA: "RSA", EC: "EC", Ed25519: "OKP", X25519: "OKP" };
+const described: Partial<Record<Kind, string>> = { RSA: "RSA", EC: "Elliptic curve", Ed25519: "Edwards curve", X25519: "Edwards curve" };
 
 function importAsymmetric(f: Family, format: string, data: BufferSource | JsonWebKey, params: Record<string, any>, extractable: boolean, usages: unknown): CryptoKey {
   const curve = curveFor(f, params);
   const hash = hashFor(f, params);
-  if (format === "raw" && f.kind === "RSA") throw notSupported(`Unrecognized key import format "raw" requested.`);
+  if (format === "raw" && f.kind === "RSA") throw notSupported(`Unrecognized key import format "raw".`);
   const jwk = format === "jwk" ? (data as JsonWebKey) : undefined;
   const type: KeyType = format === "pkcs8" || jwk?.["d"] !== undefined ? "private" : "public";
   const list = usagesFor(f, type, usages, "import");
-  if (jwk) checkUse(jwk, f, list, extractable);
+  if (jwk) {
+    if (jwk["kty"] !== keyTypes[f.kind]) throw dataError(`${described[f.kind]} "jwk" key import requires a JSON Web Key with Key Type parameter "kty" ("${jwk["kty"]}") equal to "${keyTypes[f.kind]}".`);
+    checkUse(jwk, f, list, extractable);
+  }
   const [got, material, detail, exponent] = importPair(format, f.kind, curve, jwk ? JSON.stringify(jwk) : copyOf(data as BufferSource));
   const key = newKey(got, extractable, pairAlgorithm(f, hash, { bits: detail as number, exponent: exponent && new Uint8Array(exponent), curve }), list, new Uint8Array(material));
   if (jwk) checkAlg(jwk, key.algorithm);
@@ -141,11 +146,11 @@ export async function exportKey(format: string, key: CryptoKey): Promise<ArrayBu
     case "jwk": return fullJwk({ ...JSON.parse(exportPair("jwk", key.type, materialOf(key)) as string), ...about(key) });
     case "spki":
     case "pkcs8":
-      if ((format === "spki") !== (key.type === "public")) throw accessError(`Asymmetric ${format === "spki" ? "pkcs8" : "spki"} export is only supported for ${key.type} keys, not "${format}".`);
+      if ((format === "spki") !== (key.type === "public")) throw accessError(`Asymmetric ${format} export requires ${format === "spki" ? "public" : "private"} key (not "${key.type}").`);
       return bufferOf(copyOf(materialOf(key)));
     case "raw":
       if (key.type !== "public") throw accessError("Raw export of elliptic curve keys is only allowed for public keys.");
-      if (key.algorithm.name.startsWith("RSA")) break;
+      if (name.startsWith("RSA")) throw accessError(`Cannot export "${name}" in "raw" format.`);
       return exportPair("raw", key.type, materialOf(key)) as ArrayBuffer;
   }
   throw notSupported(`Unrecognized export format "${format}" for ${name} keys.`);
@@ -158,5 +163,5 @@ function about(key: CryptoKey): JsonWebKey {
 function exportSecret(format: string, key: CryptoKey): ArrayBuffer | JsonWebKey {
   if (format === "raw") return bufferOf(copyOf(materialOf(key)));
   if (format === "jwk") return fullJwk({ kty: "oct", k: toBase64url(materialOf(key)), ...about(key) });
-  throw notSupported(`Unrecognized export format "${format}" for ${key.algorithm.name} keys.`);
+  throw notSupported(`${key.algorithm.name} key only supports exporting "raw" & "jwk", not "${format}".`);
 }

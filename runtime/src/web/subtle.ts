@@ -1,5 +1,5 @@
 // SubtleCrypto: checks who may do what with which key; Go does the work.
-import { aesLength, accessError, blockBits, familyOf, notSupported, operationError, paramsOf } from "./algorithms";
+import { aesLength, accessError, blockBits, dataError, familyOf, notSupported, operationError, paramsOf } from "./algorithms";
 import { type BufferSource, bufferOf, decodeUTF8, encodeUTF8, isBufferSource, viewOf } from "./bytes";
 import { digest, hashName, nameOf } from "./digest";
 import type { JsonWebKey } from "./jwk";
@@ -75,9 +75,9 @@ function aesParameters(name: string, params: Record<string, any>, _encrypt: bool
     case "AES-CTR": {
       const counter = viewOf(need(params, "counter"));
       const length = Number(need(params, "length"));
-      if (counter.length !== 16) throw operationError(`AES-CTR counter must have length of 16 bytes (provided ${counter.length}).`);
+      if (counter.length !== 16) throw operationError(`Counter must have length of 16 bytes (provided ${counter.length}).`);
       if (!(length >= 1 && length <= 128)) throw operationError(`Invalid counter of ${length} bits length provided.`);
-      return [counter, Uint8Array.of(length)];
+      return [counter, Uint8Array.of(length)]; // that it does not repeat is Go's to see
     }
     case "AES-GCM": {
       const iv = viewOf(need(params, "iv"));
@@ -103,9 +103,13 @@ async function mac(key: CryptoKey, data: Uint8Array): Promise<ArrayBuffer> {
 function signParameters(algorithm: unknown, key: CryptoKey): [string, string, number] {
   const params = paramsOf(algorithm);
   const { name } = key.algorithm;
-  if (name === "ECDSA") return [name, hashName(need(params, "hash")), 0];
+  if (name === "ECDSA") {
+    if (params["hash"] === undefined) throw new TypeError('Missing "hash" in AlgorithmIdentifier. (ECDSA requires that the hash algorithm be specified at call time rather than on the key. This differs from other WebCrypto algorithms for historical reasons.)');
+    return [name, hashName(params["hash"]), 0];
+  }
   if (name === "RSA-PSS") {
-    const salt = Number(need(params, "saltLength"));
+    if (params["saltLength"] === undefined) throw dataError("Failed to provide salt for RSA-PSS key operation which requires a salt");
+    const salt = Number(params["saltLength"]);
     if (!Number.isInteger(salt) || salt < 0) throw operationError(`SaltLength for RSA-PSS must be a non-negative integer (provided ${salt}).`);
     return [name, key.algorithm.hash!.name, salt];
   }
@@ -141,8 +145,8 @@ async function deriveShared(params: Record<string, any>, key: CryptoKey, length:
   const other = params["public"] ?? params["$public"];
   const { name, namedCurve } = key.algorithm;
   if (!(other instanceof CryptoKey)) throw new TypeError('Missing field "public" in "algorithm".');
-  if (other.type !== "public") throw accessError(`The provided key has type "${other.type}", not "public".`);
-  if (key.type !== "private") throw accessError(`The base key has type "${key.type}", not "private".`);
+  if (other.type !== "public") throw accessError(`The provided key has type "${other.type}", not "public"`);
+  if (key.type !== "private") throw accessError(`The base key has type "${key.type}", not "private"`);
   if (other.algorithm.name !== name) throw accessError(`Base ${name} private key cannot be used to derive a key from a peer's public ${other.algorithm.name} key.`);
   if (other.algorithm.namedCurve !== namedCurve) throw accessError(`Base ${name} private key must have the same curve as the peer's public key.`);
   const secret = await agree(materialOf(key), materialOf(other));

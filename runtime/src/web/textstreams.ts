@@ -67,6 +67,7 @@ const formats = new Set(["gzip", "deflate", "deflate-raw", "brotli"]);
 
 function codec(format: unknown, compress: boolean): TransformStream {
   const f = String(format);
+  // brotli is ours: the reference engine refuses it.
   if (!formats.has(f)) throw new TypeError("The compression format must be either 'deflate', 'deflate-raw' or 'gzip'.");
   let id = 0;
   const give = (c: TransformStreamDefaultController<unknown>, out: ArrayBuffer) => { if (out.byteLength > 0) c.enqueue(new Uint8Array(out)); };
