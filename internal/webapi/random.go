@@ -8,6 +8,9 @@ import (
 	"celld/internal/hostcall"
 )
 
+// One system call serves many ids.
+func init() { uuid.EnableRandPool() }
+
 var randomOps = []hostcall.Op{
 	{Name: "random.fill", Sync: func(f hostcall.Frame) error {
 		if err := withinHandler(f); err != nil {

@@ -39,7 +39,7 @@ func remember(der []byte, parse func([]byte) (any, error)) (any, error) {
 	if ok {
 		return k, nil
 	}
-	k, err := parse(der)
+	k, err := parse(bytes.Clone(der))
 	if err != nil {
 		return nil, failure("DataError", "Invalid key: "+err.Error())
 	}

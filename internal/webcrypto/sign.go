@@ -14,7 +14,9 @@ import (
 
 var signOps = []hostcall.Op{
 	{Name: "crypto.sign", Async: sign},
+	{Name: "crypto.signNow", Sync: signNow},
 	{Name: "crypto.verify", Async: verify},
+	{Name: "crypto.verifyNow", Sync: verifyNow},
 	{Name: "crypto.oaep", Async: oaep},
 }
 
@@ -33,6 +35,30 @@ func sign(f hostcall.Frame) (func(context.Context) (hostcall.Value, error), erro
 		}
 		return hostcall.Buf(sig), nil
 	}, nil
+}
+
+// signNow is sign for keys that are quicker than a change of goroutines.
+func signNow(f hostcall.Frame) error {
+	key, err := privateKey(f.Arg(3).Bytes())
+	if err != nil {
+		return err
+	}
+	sig, err := signature(f.Arg(0).Str(), f.Arg(1).Str(), f.Arg(2).Int(), key, f.Arg(4).Bytes())
+	if err != nil {
+		return failure("OperationError", err.Error())
+	}
+	f.SetBytes(sig)
+	return nil
+}
+
+// verifyNow is verify for them.
+func verifyNow(f hostcall.Frame) error {
+	key, err := publicKey(f.Arg(3).Bytes())
+	if err != nil {
+		return err
+	}
+	f.SetBool(verified(f.Arg(0).Str(), f.Arg(1).Str(), f.Arg(2).Int(), key, f.Arg(4).Bytes(), f.Arg(5).Bytes()))
+	return nil
 }
 
 func sumOf(hash string, data []byte) []byte {
