@@ -52,6 +52,9 @@ func TestPlatform(t *testing.T) {
 		`await new Promise((done) => { const s = EventSource.from(new Response("id: 7\nevent: e\ndata: 1\r\ndata: 2\n\n").body); s.addEventListener("e", (m) => done(m.data === "1\n2" && m.lastEventId === "7")); })`,
 		`(() => { const c = new AbortController(); const s = AbortSignal.any([AbortSignal.any([c.signal])]); let n = 0; s.onabort = () => n++; c.abort(1); return n === 1 && s.reason === 1; })()`,
 		`await scheduler.wait(1).then(() => true)`,
+		`typeof Symbol.dispose === "symbol" && typeof Symbol.asyncDispose === "symbol"`,
+		`await caches.default.match("http://x/").catch((e) => e.message.includes("not supported"))`,
+		`(() => { try { new HTMLRewriter(); } catch (e) { return e.message.includes("HTMLRewriter is not supported"); } })()`,
 	} {
 		if got, err := e.Run(expr); err != nil || got != "true" {
 			t.Errorf("%s\n\tgave %s %v", expr, got, err)

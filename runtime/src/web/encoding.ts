@@ -39,7 +39,7 @@ export class TextDecoder {
   #ignoreBOM: boolean;
   #rest: Uint8Array = none; // bytes of a character that the last chunk began
   #started = false; // a byte order mark can no longer come
-  #state = new ArrayBuffer(8); // what Go's decoder keeps between chunks: [bytes used, mode of a stateful encoding]
+  #state: ArrayBuffer | undefined; // of a legacy encoding: what Go's decoder keeps between chunks: [bytes used, mode of a stateful encoding]
 
   constructor(label: string = "utf-8", options: TextDecoderOptions = {}) {
     const name = common[label] ?? encodingOf(String(label));
@@ -69,7 +69,7 @@ export class TextDecoder {
   #reset(): void {
     this.#rest = none;
     this.#started = false;
-    this.#state = new ArrayBuffer(8);
+    this.#state = undefined;
   }
 
   #utf8(bytes: Uint8Array, last: boolean): string {
@@ -88,8 +88,9 @@ export class TextDecoder {
   }
 
   #legacy(bytes: Uint8Array, last: boolean): string {
-    const text = decodeLegacy(this.#encoding, bytes, last, this.#fatal, this.#state);
-    const used = new Int32Array(this.#state)[0]!;
+    const state = (this.#state ??= new ArrayBuffer(8));
+    const text = decodeLegacy(this.#encoding, bytes, last, this.#fatal, state);
+    const used = new Int32Array(state)[0]!;
     if (used < bytes.length) this.#rest = bytes.slice(used);
     if (this.#started || text === "") return text;
     this.#started = true;

@@ -12,6 +12,7 @@ import { FormData } from "./formdata";
 import { Headers } from "./headers";
 import { Request, Response, fetch } from "./http";
 import { MessageChannel, MessagePort } from "./message";
+import { Cache, CacheStorage, HTMLRewriter } from "./missing";
 import { URLPattern } from "./pattern";
 import { Navigator, Performance, PerformanceEntry, PerformanceMark, PerformanceMeasure, Scheduler, queueMicrotask } from "./performance";
 import * as streams from "./streams";
@@ -21,8 +22,8 @@ import { URLSearchParams } from "./urlparams";
 import { WebSocket, WebSocketPair, WebSocketRequestResponsePair } from "./websocket";
 
 const classes: Record<string, Function> = {
-  AbortController, AbortSignal, Blob, CloseEvent, CompressionStream, Crypto, CryptoKey, CustomEvent, DOMException, DecompressionStream, DigestStream,
-  ErrorEvent, Event, EventSource, EventTarget, File, FormData, Headers, MessageChannel, MessageEvent, MessagePort, Navigator, Performance,
+  AbortController, AbortSignal, Blob, Cache, CacheStorage, CloseEvent, CompressionStream, Crypto, CryptoKey, CustomEvent, DOMException, DecompressionStream, DigestStream,
+  ErrorEvent, Event, EventSource, EventTarget, File, FormData, HTMLRewriter, Headers, MessageChannel, MessageEvent, MessagePort, Navigator, Performance,
   PerformanceEntry, PerformanceMark, PerformanceMeasure, PromiseRejectionEvent, Request, Response, Scheduler, SubtleCrypto, TextDecoder,
   TextDecoderStream, TextEncoder, TextEncoderStream, URL, URLPattern, URLSearchParams, WebSocket, WebSocketPair, WebSocketRequestResponsePair,
   ByteLengthQueuingStrategy: streams.ByteLengthQueuingStrategy, CountQueuingStrategy: streams.CountQueuingStrategy,
@@ -40,6 +41,13 @@ const unlisted = new Set(["DigestStream", "Scheduler"]);
 
 const functions: Record<string, Function> = { atob, btoa, fetch, queueMicrotask, reportError, structuredClone };
 
+/** Symbols that this V8 knows only behind a flag; libraries and compiled `using` look for them. */
+function wellKnown(): void {
+  for (const name of ["dispose", "asyncDispose"]) {
+    if (!(name in Symbol)) Object.defineProperty(Symbol, name, { value: Symbol(`Symbol.${name}`) });
+  }
+}
+
 /** Installs everything as workerd does: writable, configurable, not enumerable. */
 export function install(global: object): void {
   const put = (name: string, value: unknown) => Object.defineProperty(global, name, { value, writable: true, configurable: true, enumerable: false });
@@ -53,12 +61,15 @@ export function install(global: object): void {
     Object.defineProperty(f, "name", { value: name, configurable: true });
     put(name, f);
   }
+  put("caches", new CacheStorage());
   put("console", new Console());
   put("crypto", crypto);
   put("navigator", new Navigator());
   put("performance", new Performance());
   put("scheduler", new Scheduler());
   put("self", global);
+  put("origin", "null");
+  wellKnown();
   streams.adaptStreams();
   clonedBy(Headers, (h) => new Headers(h));
   clonedBy(Blob, (b) => b.slice(0, b.size, b.type));
