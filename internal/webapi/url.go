@@ -11,7 +11,8 @@ var urlOps = []hostcall.Op{
 	{Name: "url.set", Sync: setURL},
 }
 
-var urls = url.NewParser()
+// urls follows the standard of today, which encodes "^" in paths.
+var urls = url.NewParser(url.WithPathPercentEncodeSet(url.PathPercentEncodeSet.Set('^')))
 
 // parseURL (input, base?) gives the serialization, or null when it is no URL.
 func parseURL(f hostcall.Frame) error {

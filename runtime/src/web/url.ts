@@ -22,9 +22,35 @@ function quick(input: string): string | undefined {
   return dotSegment.test(m[2]) ? undefined : input;
 }
 
+const shape = /^(https?):\/\/([a-z0-9.-]+)(?::([1-9][0-9]{0,3}))?(\/[^?#]*)?(\?[^#]*)?(#.*)?$/i;
+const odd = /[\0-\x1f"<>\\^`{|}'[\]]|^ | $|%2e/i; // what is not encoded alike everywhere, or says more than it shows
+const encodable = /[^\x21-\x7e]+/g;
+
+/** What needs no more than lower case, a port dropped, dots resolved, and characters encoded; else undefined. */
+function nearly(input: string): string | undefined {
+  const m = shape.exec(input);
+  if (m === null || odd.test(input) || !input.isWellFormed()) return undefined;
+  const scheme = m[1]!.toLowerCase();
+  const port = m[3] === undefined || m[3] === (scheme === "http" ? "80" : "443") ? "" : ":" + m[3];
+  let path = m[4] ?? "/";
+  if (path.includes("/.")) path = withoutDots(path);
+  return quick(scheme + "://" + m[2]!.toLowerCase() + port + (path + (m[5] ?? "") + (m[6] ?? "")).replace(encodable, encodeURIComponent));
+}
+
+function withoutDots(path: string): string {
+  const out: string[] = [];
+  const segments = path.slice(1).split("/");
+  segments.forEach((s, i) => {
+    if (s === "..") out.pop();
+    if (s !== "." && s !== "..") out.push(s);
+    else if (i === segments.length - 1) out.push("");
+  });
+  return "/" + out.join("/");
+}
+
 /** Parses and serializes; null when it is no URL. */
 export function parseURL(input: string, base?: string): string | null {
-  const done = quick(input);
+  const done = quick(input) ?? nearly(input);
   if (done !== undefined) return done;
   if (base === undefined) return parse(input);
   if (normalPath.test(input) && !dotSegment.test(input)) {
