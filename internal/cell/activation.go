@@ -38,7 +38,8 @@ type activation struct {
 	failed  error         // why it was reset
 	proving chan struct{} // closed when the prover that runs now is done; nil: none runs
 	waiting time.Time     // when the oldest commit that the prover did not take was made
-	pending []Segment     // captured, not yet taken by the prover
+	pending []Segment     // captured, not yet taken by the prover (with a fleet; else they wait in the stream)
+	first   id.TXID       // the oldest position that waits for the prover; 0: none
 	hurry   chan struct{} // closed to end the pacing of uploads; nil: there is none
 	hurried bool
 }

@@ -24,16 +24,19 @@ type Fleet interface {
 }
 
 // prove offers what was just captured to every prover. The bucket's is a
-// goroutine that runs while there is something to upload.
+// goroutine that runs while there is something to upload. Without a fleet nobody
+// needs the commits one by one: they stay in the stream until the prover takes
+// them, as one.
 func (a *activation) prove(pos id.TXID) {
-	segments := a.stream.Take()
+	var segments []Segment
 	if fleet := a.m.cfg.Fleet; fleet != nil {
+		segments = a.stream.Take()
 		fleet.Offer(a.slot.id, a.epoch, segments, func() { a.gate.Proven(pos) })
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.pending) == 0 {
-		a.waiting = time.Now()
+	if a.first == 0 {
+		a.first, a.waiting = pos, time.Now()
 	}
 	a.pending = append(a.pending, segments...)
 	if a.proving == nil {
@@ -77,12 +80,13 @@ func (a *activation) pace() {
 func (a *activation) take() (segments []Segment, since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.hopeless() {
-		a.pending = nil
-	}
+	drop := a.hopeless()
 	segments, since = a.pending, a.waiting
-	a.pending = nil
-	if len(segments) == 0 {
+	if a.m.cfg.Fleet == nil && a.first != 0 {
+		segments = a.stream.Take()
+	}
+	a.pending, a.first = nil, 0
+	if len(segments) == 0 || drop {
 		close(a.proving)
 		a.proving = nil
 		return nil, since
@@ -97,8 +101,8 @@ func (a *activation) hopeless() bool {
 	switch {
 	case a.m.ctx.Err() != nil || errors.As(a.failed, &gone):
 		return true
-	case a.failed != nil && len(a.pending) > 0:
-		return a.pending[0].Min > a.gate.ProvenPosition()
+	case a.failed != nil && a.first != 0:
+		return a.first > a.gate.ProvenPosition()
 	}
 	return false
 }

@@ -27,10 +27,14 @@ const (
 // ErrBacklog: too much waits for the bucket.
 var ErrBacklog = fmt.Errorf("more than %d MiB of committed writes wait for the bucket", maxWaiting>>20)
 
+// errEmpty: a segment without bytes cannot be uploaded.
+var errEmpty = errors.New("the segment is empty")
+
 // Segment is some captured transactions as one LTX file.
 type Segment struct {
 	Range
 	Data []byte
+	err  error // why there is no Data
 }
 
 // Stream is the replication of one activation's database.
@@ -167,25 +171,26 @@ func (s *Stream) put(f file) error {
 	return nil
 }
 
-// Take takes what waits, as one segment.
-func (s *Stream) Take() ([]Segment, error) {
+// Take takes what waits, as one segment. Should it not encode, which would be a
+// bug, Upload says so.
+func (s *Stream) Take() []Segment {
 	s.mu.Lock()
 	w := s.waiting
 	s.waiting = nil
 	s.mu.Unlock()
 	if w == nil {
-		return nil, nil
+		return nil
 	}
 	data, err := encode(*w)
-	if err != nil {
-		return nil, fmt.Errorf("encode transactions %s of cell %s: %w", w.Range, s.cell, err)
-	}
-	return []Segment{{w.Range, data}}, nil
+	return []Segment{{w.Range, data, err}}
 }
 
 // Upload puts segments into the bucket. Doing it twice is harmless.
 func (s *Stream) Upload(ctx context.Context, segs []Segment) error {
 	for _, g := range segs {
+		if len(g.Data) == 0 {
+			return fmt.Errorf("encode transactions %s of cell %s: %w", g.Range, s.cell, errors.Join(errEmpty, g.err))
+		}
 		k := Key{s.cell, s.epoch, LevelRaw, g.Range}
 		if _, err := s.r.store.Put(ctx, k.String(), g.Data); err != nil {
 			return fmt.Errorf("upload %s: %w", k, err)
