@@ -1,0 +1,56 @@
+package lease
+
+import (
+	"os"
+	"time"
+)
+
+// Event names why a session fenced itself.
+type Event string
+
+const (
+	Expired  Event = "node_lease_watchdog_fence"
+	Missing  Event = "node_lease_record_missing_fence"
+	Mismatch Event = "node_lease_record_mismatch_fence"
+)
+
+// ExitCode of a process that fenced itself. A supervisor starts it again.
+const ExitCode = 3
+
+// fenceBudget is how long stopping the node may take before the process ends anyway.
+const fenceBudget = 2 * time.Second
+
+var nextStep = map[Event]string{
+	Expired:  "another node may take its cells; look why the bucket did not take a renewal in time",
+	Missing:  "somebody deleted the record; nothing but the node itself and recovery after its death may touch nodes/",
+	Mismatch: "somebody else wrote the record: another node that held this one for dead, or a hand",
+}
+
+// Fence ends this session: nothing leaves it from here on. It returns only
+// where Exit does.
+func (l *Lease) Fence(event Event, cause error) {
+	l.fencing.Do(func() {
+		l.dead.Store(true)
+		l.cfg.Log.Error("SELF-FENCE: "+string(event)+": this node stops at once and exits with code 3; "+nextStep[event],
+			"event", string(event), "session", l.session, "code", ExitCode, "err", cause)
+		close(l.fenced)
+		if l.cfg.Fenced != nil {
+			stopped := make(chan struct{})
+			go func() {
+				defer close(stopped)
+				l.cfg.Fenced(event)
+			}()
+			t := time.NewTimer(fenceBudget)
+			defer t.Stop()
+			select {
+			case <-stopped:
+			case <-t.C:
+			}
+		}
+		exit := l.cfg.Exit
+		if exit == nil {
+			exit = os.Exit
+		}
+		exit(ExitCode)
+	})
+}

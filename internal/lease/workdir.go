@@ -1,0 +1,121 @@
+package lease
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"celld/internal/id"
+)
+
+// WorkDir is a locked work directory: no other process uses it.
+type WorkDir struct {
+	Dir  string
+	lock *os.File
+}
+
+// LockWorkDir locks dir, creating it if need be. If another process has it the
+// error names its pid.
+func LockWorkDir(dir string) (*WorkDir, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("work directory: %w", err)
+	}
+	path := filepath.Join(dir, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("work directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			pid, _ := io.ReadAll(f)
+			return nil, fmt.Errorf("the work directory %s is in use by pid %s: stop that process, or give this one another --work-dir", dir, strings.TrimSpace(string(pid)))
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintln(os.Getpid()))); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
+	return &WorkDir{dir, f}, nil
+}
+
+func writeAt(f *os.File, s string) error {
+	_, err := f.WriteAt([]byte(s), 0)
+	return err
+}
+
+// Unlock lets the directory go.
+func (w *WorkDir) Unlock() error { return w.lock.Close() }
+
+// Node is the stable name of the node: the one given, else the one that was
+// kept here, else a new one that is kept from now on.
+func (w *WorkDir) Node(given string) (id.Node, error) {
+	path := filepath.Join(w.Dir, "node")
+	if given != "" {
+		return id.Node(given), nil
+	}
+	b, err := os.ReadFile(path)
+	if name := strings.TrimSpace(string(b)); err == nil && name != "" {
+		return id.Node(name), nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	name := "node-" + strings.ToLower(rand.Text()[:10])
+	return id.Node(name), os.WriteFile(path, []byte(name+"\n"), 0o600)
+}
+
+// run is what is remembered of the newest session here.
+type run struct {
+	Session id.Session `json:"session"`
+	Boot    string     `json:"boot_id"`
+}
+
+// Predecessor is the session that ran here before, in the same boot of this
+// machine: holding the lock proves that it is gone. "" if there was none, or it
+// may run elsewhere.
+func (w *WorkDir) Predecessor() (id.Session, error) {
+	b, err := os.ReadFile(filepath.Join(w.Dir, "session.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	var r run
+	if json.Unmarshal(b, &r) != nil || r.Boot == "" || r.Boot != bootID() {
+		return "", nil
+	}
+	return r.Session, nil
+}
+
+// Remember notes the session that runs here now.
+func (w *WorkDir) Remember(s id.Session) error {
+	b, err := json.Marshal(run{s, bootID()})
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(w.Dir, "session.json.tmp")
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(w.Dir, "session.json"))
+}
+
+// bootID names this boot of this machine; it changes with both.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
