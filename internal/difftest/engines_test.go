@@ -57,6 +57,10 @@ func startWorkerd(t *testing.T, w worker) engine {
 	if err := os.WriteFile(filepath.Join(dir, "worker.js"), w.bundle, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	disk := filepath.Join(dir, "disk")
+	if err := os.Mkdir(disk, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	quoted := make([]string, len(w.flags))
 	for i, f := range w.flags {
 		quoted[i] = fmt.Sprintf("%q", f)
@@ -67,12 +71,12 @@ const config :Workerd.Config = (
     modules = [(name = "worker.js", esModule = embed "worker.js")],
     compatibilityDate = %q, compatibilityFlags = [%s],
     durableObjectNamespaces = [(className = "Cell", uniqueKey = "cell", enableSql = true)],
-    durableObjectStorage = (inMemory = void),
+    durableObjectStorage = (localDisk = "disk"),
     bindings = [
       (name = "CELL", durableObjectNamespace = "Cell"), (name = "NAMED", service = (name = "main", entrypoint = "Named")),
-      (name = "TEXT", text = "a text"), (name = "JSON", json = "{\"a\":[1]}") ]))],
+      (name = "TEXT", text = "a text"), (name = "JSON", json = "{\"a\":[1]}") ])), (name = "disk", disk = (path = %q, writable = true))],
   sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "main")]);`,
-		compatibilityDate, strings.Join(quoted, ", "))
+		compatibilityDate, strings.Join(quoted, ", "), disk)
 	path := filepath.Join(dir, "config.capnp")
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		t.Fatal(err)

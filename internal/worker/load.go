@@ -36,6 +36,7 @@ func (s *Script) newIsolate() (*isolate, error) {
 func (i *isolate) load0() error {
 	i.running = true // nothing else may come in between
 	defer i.handOver()
+	defer i.args.Reset()
 	if err := i.takeHandles(); err != nil {
 		return err
 	}

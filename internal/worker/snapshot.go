@@ -66,7 +66,7 @@ func NewRuntime(extra ...[]hostcall.Op) (*Runtime, error) {
 	}
 	snapshotOnce.Lock()
 	defer snapshotOnce.Unlock()
-	v8.Init("", 0)
+	v8.Init("--js-explicit-resource-management", 0)
 	blob, err := v8.CreateSnapshot("globalThis.__ops = "+string(numbers)+";\n"+js, "", true)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v (its exception is on standard error)", ErrSnapshot, err)
