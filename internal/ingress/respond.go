@@ -29,6 +29,9 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request, resp *call.Res
 	}
 	head := w.Header()
 	copyHeader(head, resp.Header)
+	if _, ok := head["Content-Type"]; !ok {
+		head["Content-Type"] = nil // the server is not to guess one
+	}
 	if resp.Status < 200 {
 		h.fail(w, r, errors.New("the handler answered with status "+strconv.Itoa(resp.Status)+", which only the server itself may send"))
 		return

@@ -94,6 +94,9 @@ func (s *Stream) Capture() (id.TXID, error) {
 func (s *Stream) changed() (pages, error) {
 	if s.f == nil {
 		f, err := os.Open(s.st.Path() + "-wal")
+		if errors.Is(err, fs.ErrNotExist) {
+			return pages{}, nil // a transaction that changed nothing makes no log
+		}
 		if err != nil {
 			return pages{}, err
 		}

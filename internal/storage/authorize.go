@@ -34,7 +34,7 @@ var pragmas = map[string]bool{
 // functions that tell of the engine, or reach out of the database.
 var functions = map[string]bool{
 	"sqlite_version": true, "sqlite_source_id": true, "sqlite_compileoption_get": true, "sqlite_compileoption_used": true,
-	"load_extension": true, "fts3_tokenizer": true, "sqlite_offset": true, "sqlite_log": true, "edit": true, "readfile": true, "writefile": true,
+	"fts3_tokenizer": true, "sqlite_offset": true, "sqlite_log": true, "edit": true, "readfile": true, "writefile": true,
 }
 
 // modules of virtual tables that a user may create.

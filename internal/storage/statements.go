@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	driver "zombiezen.com/go/sqlite"
+
+	"celld/internal/sqlite"
 )
 
 type stmt = *driver.Stmt
@@ -113,7 +115,7 @@ func (s *Storage) prepare(text string, user bool) (p *prepared, rest string, err
 	}
 	p = &prepared{stmt: st, text: text[:len(text)-trailing], write: s.auth.writes || !s.auth.selects, deletes: s.auth.deletes, weight: 1}
 	for i := range st.ColumnCount() {
-		p.columns = append(p.columns, st.ColumnName(i))
+		p.columns = append(p.columns, sqlite.ColumnName(st, i))
 	}
 	p.packed = strings.Join(p.columns, "\n")
 	if p.write && len(s.auth.tables) > 0 && !p.deletes {

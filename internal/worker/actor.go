@@ -43,8 +43,9 @@ type actor struct {
 	regular int    // open sockets that pin it
 
 	sockets    map[uint32]*jsSocket
-	resetCause error // set by the cell's own code: reset it when the turn is over
-	finished   bool  // its JavaScript says that a stateless actor is done
+	foreign    map[uint32]call.Socket // came with responses, not accepted yet
+	resetCause error                  // set by the cell's own code: reset it when the turn is over
+	finished   bool                   // its JavaScript says that a stateless actor is done
 }
 
 // op is one asynchronous host call under way.
@@ -402,7 +403,7 @@ func (a *actor) end(cause error) {
 		return
 	}
 	a.closed = cause
-	calls, pipes, in, out, timers, sockets := a.calls, a.pipes, a.in, a.out, a.timers, a.sockets
+	calls, pipes, in, out, timers, sockets, foreign := a.calls, a.pipes, a.in, a.out, a.timers, a.sockets, a.foreign
 	a.calls, a.pipes, a.in, a.out, a.timers, a.sockets, a.waiting, a.held, a.done = nil, nil, nil, nil, nil, nil, nil, nil, nil
 	a.mu.Unlock()
 	a.iso.load.Add(-1)
@@ -424,6 +425,9 @@ func (a *actor) end(cause error) {
 	}
 	for _, s := range sockets {
 		s.fail(cause)
+	}
+	for _, s := range foreign {
+		s.Abort(cause)
 	}
 }
 

@@ -109,7 +109,7 @@ func (h *house) Cell(ctx context.Context, c id.Cell, name string) call.Service {
 type broken struct{ err error }
 
 func (b broken) Fetch(context.Context, *call.Request) (*call.Response, error) { return nil, b.err }
-func (b broken) RPC(context.Context) (call.Pipe, error)                      { return nil, b.err }
+func (b broken) RPC(context.Context) (call.Pipe, error)                       { return nil, b.err }
 
 // cells loads a script with a class Cell bound as env.CELL.
 func cells(t testing.TB, source string, o Options) (*Script, *house) {

@@ -44,7 +44,7 @@ type isolate struct {
 // handles are the functions of the runtime that Go calls.
 type handles struct {
 	load, makeError, fileModule, builtin                        uint32
-	fetch, construct, alarm, abort, drop, timer, scheduled      uint32
+	fetch, construct, alarm, abort, drop, scheduled             uint32
 	rpcOpen, pipeMessage, pipeClosed, socketFrame, socketClosed uint32
 }
 

@@ -58,7 +58,7 @@ func (i *isolate) takeHandles() error {
 	for name, h := range map[string]*uint32{
 		"fetch": &i.fn.fetch, "construct": &i.fn.construct, "alarm": &i.fn.alarm, "abort": &i.fn.abort, "drop": &i.fn.drop,
 		"rpcOpen": &i.fn.rpcOpen, "pipeMessage": &i.fn.pipeMessage, "pipeClosed": &i.fn.pipeClosed, "socketFrame": &i.fn.socketFrame,
-		"socketClosed": &i.fn.socketClosed, "timer": &i.fn.timer, "scheduled": &i.fn.scheduled,
+		"socketClosed": &i.fn.socketClosed, "scheduled": &i.fn.scheduled,
 		"load": &i.fn.load, "makeError": &i.fn.makeError, "fileModule": &i.fn.fileModule, "builtin": &i.fn.builtin,
 	} {
 		v, err := i.v.Eval(i.ctx, "__celld."+name, "celld:handles", v8.WantHandle|v8.NoMicro)

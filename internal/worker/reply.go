@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"celld/internal/call"
 	"celld/internal/hostcall"
@@ -80,7 +81,7 @@ func packFields(fields []call.Field) string {
 		}
 		b.WriteString(f.Name)
 		b.WriteString(fieldSeparator)
-		b.WriteString(latin1ToUTF8(f.Value))
+		b.WriteString(headerText(f.Value))
 	}
 	return b.String()
 }
@@ -96,7 +97,7 @@ func unpackFields(s string) []call.Field {
 			return fields
 		}
 		value, next, more := strings.Cut(rest, fieldSeparator)
-		fields = append(fields, call.Field{Name: name, Value: utf8ToLatin1(value)})
+		fields = append(fields, call.Field{Name: name, Value: value})
 		if !more {
 			return fields
 		}
@@ -104,9 +105,9 @@ func unpackFields(s string) []call.Field {
 	}
 }
 
-// Header values are bytes on the wire and Latin-1 strings in JavaScript.
-func latin1ToUTF8(s string) string {
-	if ascii(s) {
+// headerText is a header value as JavaScript sees it: UTF-8 where it is that, else Latin-1.
+func headerText(s string) string {
+	if utf8.ValidString(s) {
 		return s
 	}
 	var b strings.Builder
@@ -114,26 +115,6 @@ func latin1ToUTF8(s string) string {
 		b.WriteRune(rune(s[i]))
 	}
 	return b.String()
-}
-
-func utf8ToLatin1(s string) string {
-	if ascii(s) {
-		return s
-	}
-	b := make([]byte, 0, len(s))
-	for _, r := range s {
-		b = append(b, byte(r))
-	}
-	return string(b)
-}
-
-func ascii(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] >= 0x80 {
-			return false
-		}
-	}
-	return true
 }
 
 // responseValue is a response on its way into JavaScript:

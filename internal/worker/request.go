@@ -149,7 +149,7 @@ func respond(f hostcall.Frame) error {
 		EncodeManually: f.Arg(7).Int()&respondManual != 0,
 	}
 	if s := f.Arg(8).Int(); s != 0 {
-		sock, err := a.giveSocket(uint32(s))
+		sock, err := a.giveSocket(s)
 		if err != nil {
 			return err
 		}

@@ -57,9 +57,20 @@ func (a *actor) dropSocket(n uint32) {
 	a.settled()
 }
 
-// giveSocket hands a socket that JavaScript opened to the response that carries it.
-func (a *actor) giveSocket(n uint32) (call.Socket, error) {
-	s := a.takeSocket(n)
+// giveSocket hands a socket to the response that carries it: one that
+// JavaScript opened, or (negative) one of the host's that it never accepted.
+func (a *actor) giveSocket(n int) (call.Socket, error) {
+	if n < 0 {
+		a.mu.Lock()
+		far := a.foreign[uint32(-n)]
+		delete(a.foreign, uint32(-n))
+		a.mu.Unlock()
+		if far == nil {
+			return nil, throwError{"TypeError", "The WebSocket of this response was already used."}
+		}
+		return far, nil
+	}
+	s := a.takeSocket(uint32(n))
 	if s == nil {
 		return nil, throwError{"TypeError", "The WebSocket of this response was already used."}
 	}
@@ -172,37 +183,67 @@ func (s *jsSocket) Abort(cause error) {
 	s.a.dropSocket(s.n)
 }
 
-// addSocket takes a socket that came with a response: its frames go to
-// JavaScript, and what JavaScript sends goes to it.
+// addSocket takes a socket that came with a response. Nothing is read from it
+// before JavaScript accepts it, so that it can be passed on whole.
 func (a *actor) addSocket(far call.Socket) uint32 {
-	s := a.newSocket()
-	go func() { // from there
-		for {
-			f, err := far.Receive(a.ctx)
-			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					s.Abort(err)
-				}
-				return
-			}
-			s.Send(a.ctx, f)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.nextID++
+	if a.foreign == nil {
+		a.foreign = map[uint32]call.Socket{}
+	}
+	a.foreign[a.nextID] = far
+	return a.nextID
+}
+
+// acceptSocket begins to carry frames between a held socket and JavaScript.
+func (a *actor) acceptSocket(n uint32) {
+	s := &jsSocket{a: a, n: n, wake: make(chan struct{}, 1)}
+	a.mu.Lock()
+	far := a.foreign[n]
+	delete(a.foreign, n)
+	if far == nil || a.closed != nil {
+		a.mu.Unlock()
+		return
+	}
+	if a.sockets == nil {
+		a.sockets = map[uint32]*jsSocket{}
+	}
+	a.sockets[n] = s
+	a.regular++
+	a.mu.Unlock()
+	go s.fromThere(far)
+	go s.toThere(far)
+}
+
+func (s *jsSocket) fromThere(far call.Socket) {
+	for {
+		f, err := far.Receive(s.a.ctx)
+		if errors.Is(err, io.EOF) {
+			return
 		}
-	}()
-	go func() { // to there
-		for {
-			f, err := s.Receive(a.ctx)
-			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					far.Abort(err)
-				}
-				return
-			}
-			if far.Send(a.ctx, f) != nil {
-				return
-			}
+		if err != nil {
+			s.Abort(err)
+			return
 		}
-	}()
-	return s.n
+		s.Send(s.a.ctx, f)
+	}
+}
+
+func (s *jsSocket) toThere(far call.Socket) {
+	for {
+		f, err := s.Receive(s.a.ctx)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			far.Abort(err)
+			return
+		}
+		if far.Send(s.a.ctx, f) != nil {
+			return
+		}
+	}
 }
 
 func socketOps() []hostcall.Op {
@@ -213,7 +254,10 @@ func socketOps() []hostcall.Op {
 			if s == nil {
 				return nil
 			}
-			fr := call.Frame{Kind: kind, Data: append([]byte(nil), f.Arg(1).Bytes()...), Code: f.Arg(2).Int()}
+			fr := call.Frame{Kind: kind, Data: append([]byte(nil), f.Arg(1).Bytes()...)}
+			if kind == call.Close {
+				fr.Code = f.Arg(2).Int()
+			}
 			a.emit(func(err error) {
 				if err != nil {
 					s.fail(err)
@@ -226,6 +270,7 @@ func socketOps() []hostcall.Op {
 	}
 	return []hostcall.Op{
 		{Name: "socket.open", Sync: func(f hostcall.Frame) error { f.SetNum(float64(actorOf(f).newSocket().n)); return nil }},
+		{Name: "socket.accept", Sync: func(f hostcall.Frame) error { actorOf(f).acceptSocket(uint32(f.Arg(0).Int())); return nil }},
 		{Name: "socket.text", Sync: send(call.Text)},
 		{Name: "socket.binary", Sync: send(call.Binary)},
 		{Name: "socket.close", Sync: send(call.Close)},

@@ -12,6 +12,7 @@ import { DurableObject, DurableObjectState, ExecutionContext, WorkerEntrypoint, 
 import { describeError } from "./workers/errors";
 import { accept } from "./workers/rpc";
 import { timers } from "./workers/timers";
+import { socketForHost } from "./workers/websocket";
 
 const respond = sync("worker.respond");
 const fail = sync("worker.fail");
@@ -111,8 +112,9 @@ function answer(actor: Actor, call: number, response: unknown): void {
   if (!actor.calls.delete(call)) return; // the caller is gone
   try {
     const out = responseForHost(response);
+    const socket = out.webSocket ? socketForHost(out.webSocket as any) : 0;
     const { body, stream, pump } = forHost(out.body);
-    respond(call, out.status, out.statusText, out.headers.join("\n"), body, stream, out.length ?? -1, out.encodeBody === "manual" ? 1 : 0, 0);
+    respond(call, out.status, out.statusText, out.headers.join("\n"), body, stream, out.length ?? -1, out.encodeBody === "manual" ? 1 : 0, socket);
     pump?.();
   } catch (error) {
     return refuseNow(actor, call, error);
@@ -199,11 +201,15 @@ function pipeClosed(id: number, pipe: number, reason: unknown): void {
   end?.closed(reason === undefined ? undefined : reason instanceof Error ? reason : new Error(String(reason)));
 }
 
-function socketFrame(): void {}
-function socketClosed(): void {}
-function timer(): void {}
+function socketFrame(id: number, socket: number, data: string | ArrayBuffer): void {
+  actorOf(id).sockets.get(socket)?.frame(data);
+}
+
+function socketClosed(id: number, socket: number, _data: undefined, code: number, reason: string, clean: boolean): void {
+  actorOf(id).sockets.get(socket)?.closed(code, reason, clean);
+}
 
 (globalThis as any).__celld = {
-  load, builtin, fileModule, makeError: errorOf, fetch, construct, alarm, abort, drop: dropActor, timer, scheduled,
+  load, builtin, fileModule, makeError: errorOf, fetch, construct, alarm, abort, drop: dropActor, scheduled,
   rpcOpen, pipeMessage, pipeClosed, socketFrame, socketClosed, deserialize,
 };

@@ -88,6 +88,7 @@ export default {
     if (area === "-") return Response.json(Object.fromEntries(Object.entries(fixtures).map(([a, f]) =>
       [a, [...Object.keys(f.cases ?? {}), ...Object.keys(f.cellCases ?? {}), ...Object.keys(f.routes ?? {})]])));
     const f = fixtures[area];
+    if (f?.sockets?.[name]) return f.sockets[name](request, env, ctx);
     if (f?.routes?.[name]) return f.routes[name](request, env, ctx);
     if (request.method === "POST") await request.text(); // an unread body would cost the connection
     if (f?.cases?.[name]) return Response.json(await outcome(() => f.cases[name](env, ctx, request)));

@@ -3,6 +3,8 @@
 // marker, and a side table says what each marker means. Structured clone keeps identity, so the receiver finds the
 // markers again without any reserved names that user data could forge.
 
+import { DOMException } from "../web/exception";
+
 /** What replaces one special value: its kind and the data that crosses for it. */
 export type Special = [kind: string, data: unknown];
 
@@ -33,6 +35,9 @@ const opaque = new Set<string>([
   "Int8Array", "Uint8Array", "Uint8ClampedArray", "Int16Array", "Uint16Array", "Int32Array", "Uint32Array",
   "Float16Array", "Float32Array", "Float64Array", "BigInt64Array", "BigUint64Array",
 ]);
+
+/** Built-in classes that it refuses in words of its own. */
+const native = new Set<string>(["WeakMap", "WeakSet", "WeakRef", "Promise", "Generator", "AsyncGenerator", "FinalizationRegistry"]);
 
 export function dataCloneError(message: string): Error {
   return new DOMException(message, "DataCloneError");
@@ -81,10 +86,12 @@ export class Encoder {
   #walkObject(value: object, depth: number): unknown {
     if (Array.isArray(value)) return this.#walkArray(value, depth);
     const proto = Object.getPrototypeOf(value);
-    if (proto === plain || proto === null) return this.#walkFields(value, depth);
+    if (proto === plain) return this.#walkFields(value, depth);
+    if (proto === null) throw notSerializable("Object");
     if (value instanceof Map) return this.#walkMap(value, depth);
     if (value instanceof Set) return this.#walkSet(value, depth);
     const tag = Object.prototype.toString.call(value).slice(8, -1);
+    if (native.has(tag)) throw dataCloneError(`#<${tag}> could not be cloned.`);
     if (!opaque.has(tag) || typeof value === "function") throw notSerializable(proto?.constructor?.name || tag);
     this.#seen.set(value, value);
     return value;
@@ -175,7 +182,7 @@ export class Decoder {
 export function toBytes(clone: Clone, packed: unknown): ArrayBuffer {
   const bytes = clone.serialize(packed);
   if (bytes.byteLength > maxMessage) {
-    throw dataCloneError(
+    throw new Error(
       `Serialized RPC arguments or return values are limited to 32MiB, but the size of this value was: ${bytes.byteLength} bytes.`,
     );
   }

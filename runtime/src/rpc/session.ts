@@ -183,8 +183,9 @@ export class Session {
     this.#answered.push(id);
   }
 
-  #fail(id: number, error: unknown): void {
+  #fail(id: number, thrown: unknown): void {
     if (!this.open) return;
+    const error = thrown instanceof Error ? thrown : new Error(String(thrown));
     try {
       this.#send([Op.Reject, id, this.#pack(error)]);
     } catch (second) {
@@ -320,7 +321,7 @@ export class Session {
 }
 
 function remote(error: unknown): unknown {
-  if (error instanceof Error) {
+  if (error instanceof Error && !(error as any).durableObjectReset) {
     try {
       (error as any).remote = true;
     } catch {

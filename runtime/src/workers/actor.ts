@@ -71,6 +71,7 @@ export class Actor {
     try {
       return await within(inner, async () => await f());
     } catch (error) {
+      if (error instanceof Error && Object.isExtensible(error)) (error as any).durableObjectReset = true;
       this.reset(error);
       throw error;
     } finally {

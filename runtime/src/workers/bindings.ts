@@ -1,11 +1,12 @@
 // env: what a deployment gives a script, made from its bindings.
 
 import { async, sync } from "../host";
-import { type Outgoing, Request, Response, fetch, isStream, pumpToHost, requestForHost, responseFromHost, setFetcher } from "../web/http";
+import { type Outgoing, Request, type Response, fetch, pumpToHost, requestForHost, responseFromHost, setFetcher } from "../web/http";
 import { current } from "./actor";
 import { connect } from "./rpc";
 import { socketFromHost } from "./websocket";
 import { property } from "../rpc/stub";
+import { DOMException } from "../web/exception";
 
 const fetchOut = async("fetch.out");
 const fetchCell = async("fetch.cell");
@@ -31,7 +32,7 @@ let lastCall = 0;
 type Send = (call: number, method: string, url: string, headers: string, body: unknown, stream: number, length: number, redirect: string) => Promise<any>;
 
 /** Sends a request and makes a Response of what comes back. */
-async function send(request: Request, how: Send): Promise<Response> {
+async function send(request: Request, how: Send, remote = false): Promise<Response> {
   const out = requestForHost(request);
   const call = ++lastCall;
   const { body, stream, pump } = forHost(out.body);
@@ -43,6 +44,9 @@ async function send(request: Request, how: Send): Promise<Response> {
     pump?.();
     const [status, statusText, headers, bytes, id, socket] = await answer;
     return response(out.url, status, statusText, headers, bytes, id, socket);
+  } catch (error) {
+    if (remote && error instanceof Error && !(error instanceof DOMException) && Object.isExtensible(error)) (error as any).remote = true;
+    throw error;
   } finally {
     out.signal?.removeEventListener("abort", abort);
   }
@@ -57,8 +61,7 @@ function response(url: string, status: number, statusText: string, headers: stri
 export function forHost(body: Outgoing): { body: unknown; stream: number; pump: (() => void) | undefined } {
   if (body === null || typeof body === "string" || body instanceof Uint8Array) return { body: body ?? undefined, stream: 0, pump: undefined };
   const stream = openBody();
-  const source = isStream(body) ? body : new Response(null).body;
-  return { body: undefined, stream, pump: () => void pumpToHost(stream, source as any) };
+  return { body: undefined, stream, pump: () => void pumpToHost(stream, body) };
 }
 
 setFetcher((request) => send(request, fetchOut as Send));
@@ -79,7 +82,7 @@ export class DurableObject_ extends Fetcher {}
 function stubProxy(base: object, how: Send, open: () => number): any {
   const remote = connect(open);
   const own: Record<string | symbol, unknown> = {
-    fetch: (input: unknown, init?: unknown) => send(new Request(input, init as any), how),
+    fetch: (input: unknown, init?: unknown) => send(new Request(input, init as any), how, true),
   };
   return new Proxy(base, {
     get(target, name, receiver) {

@@ -7,6 +7,7 @@ import { RpcTarget } from "../rpc/target";
 import { type Actor, current } from "./actor";
 import type { DurableObjectId } from "./bindings";
 import { DurableObjectStorage } from "./storage";
+import { Sockets } from "./websocket";
 
 export class WorkerEntrypoint {
   protected ctx: unknown;
@@ -64,6 +65,7 @@ export class DurableObjectState {
   readonly id: DurableObjectId;
   readonly storage: any;
   readonly props: unknown = {};
+  readonly #sockets = new Sockets();
   constructor(actor: Actor, id: DurableObjectId) {
     this.#actor = actor;
     this.id = id;
@@ -77,6 +79,28 @@ export class DurableObjectState {
   }
   blockConcurrencyWhile<R>(f: () => Promise<R>): Promise<R> {
     return this.#actor.blockConcurrencyWhile(f);
+  }
+  acceptWebSocket(ws: any, tags?: unknown[]): void {
+    this.#sockets.accept(ws, tags);
+  }
+  getWebSockets(tag?: string): unknown[] {
+    return this.#sockets.list(tag);
+  }
+  getTags(ws: any): string[] {
+    return this.#sockets.tags(ws);
+  }
+  setWebSocketAutoResponse(pair?: any): void {
+    this.#sockets.auto = pair ?? null;
+  }
+  getWebSocketAutoResponse(): unknown {
+    return this.#sockets.auto;
+  }
+  getWebSocketAutoResponseTimestamp(ws: any): Date | null {
+    return this.#sockets.answered(ws);
+  }
+  setHibernatableWebSocketEventTimeout(_ms?: number): void {}
+  getHibernatableWebSocketEventTimeout(): number | null {
+    return null;
   }
   abort(reason?: unknown): never {
     const error = reason instanceof Error ? reason : new Error(reason === undefined ? "Application called abort() to reset Durable Object." : String(reason));

@@ -53,7 +53,7 @@ export function accept(actor: Actor, pipe: number, main: object): void {
 
 /** A stream crosses as a stub that is pulled; only bytes may flow, as on the platform. */
 class StreamSource extends RpcTarget {
-  readonly #reader: ReadableStreamDefaultReader;
+  readonly #reader: any;
   constructor(stream: any) {
     super();
     this.#reader = stream.getReader();
