@@ -51,7 +51,7 @@ func newDeploy() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rt, err := worker.NewRuntime(node.HostFunctions()...)
+		rt, err := worker.NewRuntime()
 		if err != nil {
 			return err
 		}

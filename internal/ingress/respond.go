@@ -71,7 +71,9 @@ func copyHeader(dst http.Header, fields []call.Field) {
 	}
 }
 
-func bodyless(status int) bool { return status == http.StatusNoContent || status == http.StatusNotModified }
+func bodyless(status int) bool {
+	return status == http.StatusNoContent || status == http.StatusNotModified
+}
 
 // encoder is the compressor that the response's own Content-Encoding asks for:
 // Workers answer with plain bytes and leave the coding to the server, unless

@@ -19,10 +19,8 @@ import (
 	"celld/internal/call"
 	"celld/internal/cell"
 	"celld/internal/deploy"
-	"celld/internal/hostcall"
 	"celld/internal/id"
 	"celld/internal/ingress"
-	"celld/internal/jsstorage"
 	"celld/internal/lease"
 	"celld/internal/lease/watchdog"
 	"celld/internal/logfilter"
@@ -31,8 +29,6 @@ import (
 	"celld/internal/peer"
 	"celld/internal/replica"
 	"celld/internal/route"
-	"celld/internal/webapi"
-	"celld/internal/webcrypto"
 	"celld/internal/worker"
 )
 
@@ -87,11 +83,6 @@ type Node struct {
 	once     sync.Once
 }
 
-// HostFunctions are the tables beside the worker's own, for worker.NewRuntime.
-func HostFunctions() [][]hostcall.Op {
-	return [][]hostcall.Op{webapi.Ops(), webcrypto.Ops(), jsstorage.Ops()}
-}
-
 // Start brings a node up to the point where it serves, in the order that
 // protocol §6 wants: nothing is owned before there is a lease, and no lease is
 // taken before the predecessor on this machine is sealed.
@@ -119,7 +110,7 @@ func Start(ctx context.Context, s Settings, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	// JavaScript, and what is deployed.
-	if n.rt, err = worker.NewRuntime(HostFunctions()...); err != nil {
+	if n.rt, err = worker.NewRuntime(); err != nil {
 		return nil, err
 	}
 	n.apps = &apps{rt: n.rt, options: n.workerOptions, log: n.log, grace: s.DeployMaxAge}

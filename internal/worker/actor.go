@@ -78,6 +78,9 @@ func (i *isolate) enter(a *actor) {
 	}
 }
 
+// Context ends with the actor.
+func (a *actor) Context() context.Context { return a.ctx }
+
 // Storage is the storage of the cell whose turn it is.
 func (a *actor) Storage() (*storage.Storage, error) {
 	if a.seat == nil {

@@ -167,7 +167,7 @@ func TestABlockThatThrowsResets(t *testing.T) {
 	s, h := cells(t, counter, Options{})
 	e := s.Entrypoint("")
 	get(t, e, "http://x/inc")
-	if _, body := get(t, e, "http://x/blockThrows"); body != `{"name":"RangeError","message":"inside","remote":true}` {
+	if _, body := get(t, e, "http://x/blockThrows"); body != `{"name":"RangeError","message":"inside"}` {
 		t.Error(body)
 	}
 	for _, d := range h.by {

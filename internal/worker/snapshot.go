@@ -7,7 +7,10 @@ import (
 	"sync"
 
 	"celld/internal/hostcall"
+	"celld/internal/jsstorage"
 	"celld/internal/v8"
+	"celld/internal/webapi"
+	"celld/internal/webcrypto"
 	"celld/runtime"
 )
 
@@ -49,10 +52,9 @@ var (
 	ErrSnapshot = errors.New("the JavaScript runtime does not load")
 )
 
-// NewRuntime loads the runtime's JavaScript. extra are tables beside the
-// worker's own; it takes about 30 ms.
-func NewRuntime(extra ...[]hostcall.Op) (*Runtime, error) {
-	t, err := newTable(append([][]hostcall.Op{ops()}, extra...)...)
+// NewRuntime loads the runtime's JavaScript with all host functions; it takes about 30 ms.
+func NewRuntime() (*Runtime, error) {
+	t, err := newTable(ops(), webapi.Ops(), webcrypto.Ops(), jsstorage.Ops())
 	if err != nil {
 		return nil, err
 	}

@@ -7,11 +7,9 @@ import (
 	"testing"
 
 	"celld/internal/call"
-	"celld/internal/jsstorage"
-	"celld/internal/webapi"
 )
 
-var shared = sync.OnceValues(func() (*Runtime, error) { return NewRuntime(webapi.Ops(), jsstorage.Ops()) })
+var shared = sync.OnceValues(NewRuntime)
 
 func runtimeFor(t testing.TB) *Runtime {
 	t.Helper()
