@@ -2,7 +2,6 @@ package ingress
 
 import (
 	"compress/gzip"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -148,7 +147,7 @@ func stream(dst io.Writer, enc flushCloser, rc *http.ResponseController, src io.
 
 // fail answers an error. What a client sees depends on the class of the error alone.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // nobody is there to read an answer
 	}
 	code, text := status(err)
