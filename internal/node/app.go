@@ -28,8 +28,9 @@ type apps struct {
 	options func() worker.Options
 	log     *slog.Logger
 	current atomic.Pointer[app]
-	// moved is told when another deployment serves, so that resident cells follow.
-	moved func(old *app)
+	// moved is told when another deployment serves: resident cells follow it
+	// until ctx ends.
+	moved func(ctx context.Context)
 	// grace is how long the old scripts may go on with what they have begun.
 	grace time.Duration
 }
@@ -59,12 +60,18 @@ func (a *apps) adopt(_ context.Context, d *deploy.Deployment) error {
 		}
 	}
 	old := a.current.Swap(next)
-	if a.moved != nil {
-		a.moved(old)
+	if old == nil {
+		return nil
 	}
-	if old != nil {
-		time.AfterFunc(a.grace, func() { old.close(errReplaced) })
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.grace)
+	go func() {
+		defer cancel()
+		if a.moved != nil {
+			a.moved(ctx)
+		}
+		<-ctx.Done() // what began on the old code may end on it
+		old.close(errReplaced)
+	}()
 	return nil
 }
 

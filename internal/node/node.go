@@ -113,7 +113,7 @@ func Start(ctx context.Context, s Settings, o Options) (_ *Node, err error) {
 	if n.rt, err = worker.NewRuntime(); err != nil {
 		return nil, err
 	}
-	n.apps = &apps{rt: n.rt, options: n.workerOptions, log: n.log, grace: s.DeployMaxAge}
+	n.apps = &apps{rt: n.rt, options: n.workerOptions, log: n.log, grace: s.DeployMaxAge, moved: n.renewCells}
 	n.watcher = deploy.NewWatcher(n.store, n.apps.adopt, n.log)
 	// The right to act.
 	if err := n.takeLease(ctx); err != nil {
@@ -250,6 +250,13 @@ func (n *Node) serveCells(ctx context.Context) error {
 	n.router = route.New(route.Config{Local: n.cells, Peers: n.peers, Lives: n.lives, Deadline: n.set.OperationDeadline, Session: session, Authority: n.lease.Authority})
 	n.server = peer.NewServer(auth, n.router.Resolve, logfilter.Logger("peer"))
 	return nil
+}
+
+// renewCells moves resident cells to the code that serves now.
+func (n *Node) renewCells(ctx context.Context) {
+	if n.cells != nil {
+		n.cells.Renew(ctx)
+	}
 }
 
 func (n *Node) lives(ctx context.Context, s id.Session) (time.Time, bool, error) {
