@@ -228,7 +228,8 @@ func (s *Sessions) recover(ctx context.Context, rec **stored) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- s.logs.Recover(ctx, (*rec).Value) }()
+	claimed := (*rec).Value
+	go func() { done <- s.logs.Recover(ctx, claimed) }()
 	tick := time.NewTicker(ttlOf(*rec) / 3)
 	defer tick.Stop()
 	for {
