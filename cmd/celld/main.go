@@ -53,6 +53,6 @@ func newRoot() *cobra.Command {
 		return fmt.Errorf("%w\n  try: %s --help", err, c.CommandPath())
 	})
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, newDeploy(), newDev(), newDiagnose())
+	root.AddCommand(serve, newDeploy(), newDev(), newDiagnose(), newCell())
 	return root
 }

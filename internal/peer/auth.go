@@ -20,9 +20,9 @@ import (
 	"celld/internal/id"
 )
 
-// authKey is where the fleet's keys live. Whoever can read it can be a peer:
+// AuthKey is where the fleet's keys live. Whoever can read it can be a peer:
 // access to the bucket is what membership of a fleet means.
-const authKey = "fleet/peer-auth.json"
+const AuthKey = "fleet/peer-auth.json"
 
 const (
 	authVersion = 1
@@ -77,13 +77,13 @@ func (a *Auth) Reload(ctx context.Context) error {
 		rec, err = createAuth(ctx, a.store)
 	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w", authKey, err)
+		return fmt.Errorf("read %s: %w", AuthKey, err)
 	}
 	pool := x509.NewCertPool()
 	for _, k := range rec.Keys {
 		ca, err := x509.ParseCertificate(k.Cert)
 		if err != nil {
-			return fmt.Errorf("%s holds a certificate that cannot be read: %w", authKey, err)
+			return fmt.Errorf("%s holds a certificate that cannot be read: %w", AuthKey, err)
 		}
 		pool.AddCert(ca)
 	}
@@ -102,7 +102,7 @@ func (a *Auth) Reload(ctx context.Context) error {
 func RotateAuth(ctx context.Context, store bucket.Store) error {
 	rec, version, err := readAuth(ctx, store)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", authKey, err)
+		return fmt.Errorf("read %s: %w", AuthKey, err)
 	}
 	key, err := newCA()
 	if err != nil {
@@ -116,14 +116,14 @@ func RotateAuth(ctx context.Context, store bucket.Store) error {
 	if err != nil {
 		return err
 	}
-	if _, err := store.Swap(ctx, authKey, body, version); err != nil {
-		return fmt.Errorf("write %s: %w; read it again before another rotation", authKey, err)
+	if _, err := store.Swap(ctx, AuthKey, body, version); err != nil {
+		return fmt.Errorf("write %s: %w; read it again before another rotation", AuthKey, err)
 	}
 	return nil
 }
 
 func readAuth(ctx context.Context, store bucket.Store) (*authRecord, bucket.Version, error) {
-	body, version, err := store.Get(ctx, authKey)
+	body, version, err := store.Get(ctx, AuthKey)
 	if err != nil {
 		return nil, "", err
 	}
@@ -150,7 +150,7 @@ func createAuth(ctx context.Context, store bucket.Store) (*authRecord, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, werr := store.Create(ctx, authKey, body)
+	_, werr := store.Create(ctx, AuthKey, body)
 	// Whether the write was applied, refused or lost on the way: what stands there now is the fleet's key.
 	rec, _, err := readAuth(ctx, store)
 	if err != nil {
@@ -182,11 +182,11 @@ func newCA() (fleetCA, error) {
 func (k fleetCA) issue(s id.Session) (*tls.Certificate, error) {
 	ca, err := x509.ParseCertificate(k.Cert)
 	if err != nil {
-		return nil, fmt.Errorf("%s holds a certificate that cannot be read: %w", authKey, err)
+		return nil, fmt.Errorf("%s holds a certificate that cannot be read: %w", AuthKey, err)
 	}
 	caKey, err := x509.ParsePKCS8PrivateKey(k.Key)
 	if err != nil {
-		return nil, fmt.Errorf("%s holds a key that cannot be read: %w", authKey, err)
+		return nil, fmt.Errorf("%s holds a key that cannot be read: %w", AuthKey, err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
