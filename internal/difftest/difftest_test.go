@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,6 +42,45 @@ func TestDifferential(t *testing.T) {
 	}
 	if *update {
 		report.write(t, "../../docs/compatibility.md")
+	}
+}
+
+// The same answers come from a node that owns none of the cells: it reaches
+// them through the tunnel.
+func TestDifferentialAcrossNodes(t *testing.T) {
+	known := readDifferences(t)
+	for _, w := range bundles(t) {
+		reference := startWorkerd(t, w)
+		owner, other, bucket := startFleet(t, w)
+		cells := []string{"c", "m", "g", "n", "named", "bt", "det", "wt", "f", "rpc"}
+		for _, c := range casesOf(t, reference) {
+			cells = append(cells, c.key())
+		}
+		for _, c := range cells {
+			ready(t, owner)
+			if a, err := owner.ask("GET", "/warm/"+url.PathEscape(c), ""); err != nil || a.Body != "warm" {
+				t.Fatalf("warm %s: %v %v", c, a, err)
+			}
+		}
+		ready(t, other)
+		if out, err := exec.Command(celldBinary(t), "cell", "list", "--limit", "1000", "--bucket", bucket).Output(); err != nil || strings.Count(string(out), "  a.") != len(cells) {
+			t.Fatalf("node a should own all %d cells: %v\n%s", len(cells), err, out)
+		}
+		compare(t, reference, other, &report{known: known})
+		for path, said := range conversations {
+			if want, got := converse(t, reference, path, said), converse(t, other, path, said); got != want {
+				t.Errorf("%s\ncelld\n%s\nworkerd\n%s", path, got, want)
+			}
+		}
+	}
+}
+
+// ready waits until a node has adopted the deployment.
+func ready(t *testing.T, e engine) {
+	for t.Context().Err() == nil {
+		if a, err := e.ask("GET", "/-/", ""); err == nil && a.Status == 200 {
+			return
+		}
 	}
 }
 

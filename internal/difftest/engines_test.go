@@ -131,7 +131,8 @@ func TestMain(m *testing.M) {
 
 var listening = regexp.MustCompile(`http://[0-9.]+:[0-9]+`)
 
-func startCelld(t *testing.T, w worker) engine {
+// project writes the worker as a project for celld.
+func project(t *testing.T, w worker) string {
 	dir := t.TempDir()
 	config, err := json.Marshal(map[string]any{
 		"name": "fixtures", "main": "worker.js", "no_bundle": true,
@@ -148,7 +149,27 @@ func startCelld(t *testing.T, w worker) engine {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(celldBinary(t), "dev", dir, "--port", "0", "--no-watch")
+	return dir
+}
+
+func startCelld(t *testing.T, w worker) engine {
+	return startListening(t, exec.Command(celldBinary(t), "dev", project(t, w), "--port", "0", "--no-watch"))
+}
+
+// startFleet runs two nodes on one directory bucket.
+func startFleet(t *testing.T, w worker) (a, b engine, bucket string) {
+	bucket = "file://" + t.TempDir()
+	if out, err := exec.Command(celldBinary(t), "deploy", project(t, w), "--bucket", bucket).CombinedOutput(); err != nil {
+		t.Fatalf("deploy: %v\n%s", err, out)
+	}
+	node := func(name string) engine {
+		return startListening(t, exec.Command(celldBinary(t), "serve", "--bucket", bucket, "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0", "--node", name, "--work-dir", t.TempDir()))
+	}
+	return node("a"), node("b"), bucket
+}
+
+// startListening starts celld and waits until it says where it listens.
+func startListening(t *testing.T, cmd *exec.Cmd) engine {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

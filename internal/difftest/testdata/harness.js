@@ -88,6 +88,10 @@ export default {
     if (area === "-") return Response.json(Object.fromEntries(Object.entries(fixtures).map(([a, f]) =>
       [a, [...Object.keys(f.cases ?? {}), ...Object.keys(f.cellCases ?? {}), ...Object.keys(f.routes ?? {})]])));
     const f = fixtures[area];
+    if (area === "warm") { // makes the node that was asked the owner of a cell
+      await env.CELL.get(env.CELL.idFromName(decodeURIComponent(name))).property;
+      return new Response("warm");
+    }
     if (f?.sockets?.[name]) return f.sockets[name](request, env, ctx);
     if (f?.routes?.[name]) return f.routes[name](request, env, ctx);
     if (request.method === "POST") await request.text(); // an unread body would cost the connection
