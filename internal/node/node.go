@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"celld/internal/bucket"
@@ -76,6 +77,9 @@ type Node struct {
 	handler          *ingress.Handler
 	web, ops         *http.Server
 	closers          []func()
+
+	paused     atomic.Bool // rebalancing
+	rebalanced atomic.Int64
 
 	stop     context.CancelFunc // asks for a graceful end
 	stopping context.Context
@@ -249,6 +253,7 @@ func (n *Node) serveCells(ctx context.Context) error {
 	n.peers = peer.NewClient(auth, nil)
 	n.router = route.New(route.Config{Local: n.cells, Peers: n.peers, Lives: n.lives, Deadline: n.set.OperationDeadline, Session: session, Authority: n.lease.Authority})
 	n.server = peer.NewServer(auth, n.router.Resolve, logfilter.Logger("peer"))
+	n.server.Handle(handoffProtocol, n.takeOver)
 	return nil
 }
 
@@ -272,6 +277,7 @@ func (n *Node) serve() {
 	go n.server.Serve(tls)
 	go n.watcher.Run(n.stopping, n.set.DeployPoll)
 	go n.shed()
+	go n.rebalance()
 	n.handler.SetHealth(ingress.Serving)
 	n.log.Info("node serves", "event", "node_serves", "session", n.lease.Session(), "public", n.PublicAddr(), "internal", n.InternalAddr(), "bucket", n.store)
 }

@@ -38,6 +38,7 @@ type Settings struct {
 	DeployPoll   time.Duration
 	DeployMaxAge time.Duration
 	Weight       int
+	Rebalance    time.Duration
 	Zone         string
 
 	MaxCellRequests int
@@ -83,6 +84,7 @@ var Table = []setting{
 	seconds("CELLD_DEPLOY_POLL_S", "how often the deployment pointer is read", time.Second, func(s *Settings) *time.Duration { return &s.DeployPoll }),
 	seconds("CELLD_DEPLOY_MAX_AGE_S", "how long old code may stay with cells that find no safe point", 0, func(s *Settings) *time.Duration { return &s.DeployMaxAge }),
 	count("CELLD_PLACEMENT_WEIGHT", "share of the fleet's cells this node takes", 1, func(s *Settings) *int { return &s.Weight }),
+	millis("CELLD_REBALANCE_INTERVAL_MS", "how often idle cells are given to nodes that have fewer than their share", 100*time.Millisecond, func(s *Settings) *time.Duration { return &s.Rebalance }),
 	text("CELLD_ZONE", "", "failure zone of this node; followers are spread over zones", func(s *Settings) *string { return &s.Zone }),
 	count("CELLD_MAX_CELL_REQUESTS", "requests under way in one cell; more are refused with 503", 1, func(s *Settings) *int { return &s.MaxCellRequests }),
 	bytesOf("CELLD_MAX_REQUEST_BODY_BYTES", "longest request body; a longer one gets 413", func(s *Settings) *int64 { return &s.MaxBody }),
@@ -109,7 +111,7 @@ func Defaults() Settings {
 		Listen: "127.0.0.1:8080", InternalListen: "127.0.0.1:0",
 		TTL: 10 * time.Second, OperationDeadline: 15 * time.Second, ShutdownTotal: 40 * time.Second, DurabilityTimeout: 10 * time.Second,
 		Durability: "fleet", Activations: min(max(8*cpus, 16), 128), WakerTick: time.Minute, DeployPoll: 30 * time.Second,
-		DeployMaxAge: time.Minute, Weight: cpus, MaxCellRequests: 64, MaxBody: 1 << 30, HeapLimit: 128 << 20, CPULimit: 30 * time.Second,
+		DeployMaxAge: time.Minute, Weight: cpus, Rebalance: 5 * time.Second, MaxCellRequests: 64, MaxBody: 1 << 30, HeapLimit: 128 << 20, CPULimit: 30 * time.Second,
 		StatelessPool: cpus, AdmissionWait: time.Second,
 	}
 }

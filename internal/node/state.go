@@ -30,6 +30,7 @@ func (n *Node) State() any {
 		"session": n.lease.Session(), "lease_left_ms": n.lease.Left().Milliseconds(), "address": n.address(),
 		"deployment": n.apps.version(), "cells": st, "rss_bytes": rss(),
 		"requests_live": n.handler.Live(), "requests_served": n.handler.Served(), "draining": n.stopping.Err() != nil,
+		"rebalanced": n.rebalanced.Load(), "rebalance_paused": n.paused.Load(),
 	}
 }
 
@@ -65,7 +66,7 @@ func (n *Node) Shutdown() { n.Stop() }
 func (n *Node) Ready() bool { return n.lease.Authority() == nil && n.stopping.Err() == nil }
 
 func (n *Node) load() lease.Load {
-	l := lease.Load{Weight: n.set.Weight, RSS: rss()}
+	l := lease.Load{Weight: n.set.Weight, RSS: rss(), Paused: n.paused.Load()}
 	if n.cells != nil {
 		st := n.cells.Stats()
 		l.Owned, l.Resident = st.Owned, st.Resident

@@ -32,6 +32,8 @@ type Node interface {
 	Evict(r *http.Request, cell id.Cell) error
 	// Reload adopts the newest deployment at once; changed tells whether there was one.
 	Reload(r *http.Request) (changed bool, version string, err error)
+	// Pause stops or resumes the handing over of idle cells.
+	Pause(r *http.Request, paused bool) error
 	// Shutdown starts the graceful stop and returns.
 	Shutdown()
 	// Ready tells whether the node serves.
@@ -65,6 +67,11 @@ func Handler(n Node, metrics prometheus.Gatherer, token string) http.Handler {
 		}
 		answer(w, http.StatusOK, map[string]any{"outcome": outcome, "version": version})
 	})
+	for path, paused := range map[string]bool{"pause": true, "resume": false} {
+		mux.HandleFunc("POST /rebalance/"+path, func(w http.ResponseWriter, r *http.Request) {
+			reply(w, map[string]any{"paused": paused}, n.Pause(r, paused))
+		})
+	}
 	mux.HandleFunc("POST /shutdown", func(w http.ResponseWriter, r *http.Request) {
 		n.Shutdown()
 		answer(w, http.StatusAccepted, map[string]any{"draining": true})

@@ -21,8 +21,9 @@ func (*fake) Evict(*http.Request, id.Cell) error { return errors.New("cell_activ
 func (*fake) Reload(*http.Request) (bool, string, error) {
 	return false, "", errors.New("boom at top level")
 }
-func (f *fake) Shutdown() { f.shutdowns++ }
-func (*fake) Ready() bool { return true }
+func (*fake) Pause(*http.Request, bool) error { return nil }
+func (f *fake) Shutdown()                     { f.shutdowns++ }
+func (*fake) Ready() bool                     { return true }
 func ask(h http.Handler, method, path, from, bearer string) int {
 	r := httptest.NewRequest(method, path, nil)
 	r.RemoteAddr = from
@@ -67,7 +68,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"GET", "/metrics", 200}, {"GET", "/state", 200},
 		{"GET", "/cell/Room:ab", 404}, {"GET", "/cell/nonsense", 400},
-		{"POST", "/evict/Room:ab", 409}, {"POST", "/reload", 422}, {"POST", "/shutdown", 202},
+		{"POST", "/evict/Room:ab", 409}, {"POST", "/reload", 422}, {"POST", "/shutdown", 202}, {"POST", "/rebalance/pause", 200}, {"POST", "/rebalance/resume", 200},
 		{"GET", "/shutdown", 405}, {"GET", "/", 404},
 	} {
 		if got := ask(h, c.method, c.path, "127.0.0.1:9", ""); got != c.want {
