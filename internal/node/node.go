@@ -279,7 +279,7 @@ func (n *Node) serve() {
 	go n.shed()
 	go n.rebalance()
 	n.handler.SetHealth(ingress.Serving)
-	n.log.Info("node serves", "event", "node_serves", "session", n.lease.Session(), "public", n.PublicAddr(), "internal", n.InternalAddr(), "bucket", n.store)
+	n.log.Info("node serves", "event", "node_serves", "session", n.lease.Session(), "public", n.PublicAddr(), "internal", n.InternalAddr(), "bucket", n.store.String())
 }
 
 func (n *Node) workerOptions() worker.Options {

@@ -21,8 +21,10 @@ const room = id.Cell("Room:ab")
 // handler is a callee.
 type handler func(ctx context.Context, r *call.Request) (*call.Response, error)
 
-func (h handler) Fetch(ctx context.Context, r *call.Request) (*call.Response, error) { return h(ctx, r) }
-func (h handler) RPC(context.Context) (call.Pipe, error)                             { return nil, call.ErrNotStarted }
+func (h handler) Fetch(ctx context.Context, r *call.Request) (*call.Response, error) {
+	return h(ctx, r)
+}
+func (h handler) RPC(context.Context) (call.Pipe, error) { return nil, call.ErrNotStarted }
 
 func says(text string) handler {
 	return func(context.Context, *call.Request) (*call.Response, error) {

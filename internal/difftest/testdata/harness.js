@@ -59,6 +59,7 @@ export class Cell extends DurableObject {
   echo(...args) { return args; }
   get property() { return { x: { y: 7 } }; }
   counter() { return new Counter(); }
+  waitForAbort(signal) { return new Promise((done) => { const f = () => done(["aborted", signal.reason?.message]); signal.aborted ? f() : signal.addEventListener("abort", f); }); }
   async callback(f, x) { return await f(x); }
   throws(kind) { throw fixtures.rpc.errors[kind](); }
   returns(kind) { return fixtures.rpc.values[kind](); }

@@ -8,6 +8,7 @@ import { hookOf } from "../rpc/target";
 import { Headers, } from "../web/headers";
 import { Request, Response } from "../web/http";
 import { ReadableStream } from "../web/streams";
+import { AbortController, AbortSignal } from "../web/abort";
 import { type Actor, current } from "./actor";
 import { RpcTarget } from "../rpc/target";
 
@@ -124,6 +125,34 @@ const responseKind: Kind = {
   decode: ({ body, ...init }) => new Response(body, init),
 };
 
-const kinds: readonly Kind[] = [streamKind, headersKind, requestKind, responseKind];
+/** A signal crosses as something to wait for: the other side's signal aborts when this one does. */
+class SignalSource extends RpcTarget {
+  readonly #signal: AbortSignal;
+  constructor(signal: AbortSignal) {
+    super();
+    this.#signal = signal;
+  }
+  aborted(): Promise<unknown> {
+    const s = this.#signal as any;
+    if (s.aborted) return Promise.resolve(s.reason);
+    return new Promise((resolve) => s.addEventListener("abort", () => resolve(s.reason), { once: true }));
+  }
+}
+
+const signalKind: Kind = {
+  name: "signal",
+  encode: (value, encoder) => (value instanceof AbortSignal ? encoder.walk(new SignalSource(value), 1) : undefined),
+  decode(source) {
+    const controller = new AbortController();
+    const held = source.dup(); // lent for the call only, but the signal may outlive it
+    held.aborted().then(
+      (reason: unknown) => controller.abort(reason),
+      () => {}, // the session ended first
+    ).finally(() => held[Symbol.dispose]());
+    return controller.signal;
+  },
+};
+
+const kinds: readonly Kind[] = [signalKind, streamKind, headersKind, requestKind, responseKind];
 
 export { LocalHook, hookOf, stubFor };
