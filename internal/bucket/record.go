@@ -62,6 +62,8 @@ func CreateRecord[T any](ctx context.Context, s Store, key string, value T) (*Re
 //	anything else    still unknown: the record could not be read back, or is
 //	                 unchanged while our write may be under way. Trying again
 //	                 against the same old record is safe: at most one of the two lands.
+//	                 The result is what was written, without a Version, so that the caller
+//	                 knows its nonce again if it lands after all
 func SwapRecord[T any](ctx context.Context, s Store, key string, old *Record[T], value T) (*Record[T], error) {
 	return writeRecord(ctx, s, key, old, value)
 }
@@ -105,10 +107,10 @@ func settle[T any](ctx context.Context, s Store, key string, old, next *Record[T
 		// The condition can never be true again: versions do not come back.
 		return now, fmt.Errorf("write record %s: %w (seen by reading it back after: %w)", key, ErrPrecondition, cause)
 	case err == nil || gone:
-		return nil, fmt.Errorf("write record %s: still unknown, it may be under way: %w", key, cause)
+		return next, fmt.Errorf("write record %s: still unknown, it may be under way: %w", key, cause)
 	default:
 		// The class of the read's failure must not pass for the write's: hence %v.
-		return nil, fmt.Errorf("write record %s: still unknown: %w; reading it back: %v", key, cause, err)
+		return next, fmt.Errorf("write record %s: still unknown: %w; reading it back: %v", key, cause, err)
 	}
 }
 

@@ -1,6 +1,9 @@
 package lease
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"os"
 	"time"
 )
@@ -31,6 +34,12 @@ var nextStep = map[Event]string{
 func (l *Lease) Fence(event Event, cause error) {
 	l.fencing.Do(func() {
 		l.dead.Store(true)
+		if l.cfg.Deadline != nil {
+			l.cfg.Deadline(l.cfg.Clock.Boot()) // should what follows hang, the watchdog ends it
+		}
+		if !l.cfg.Log.Enabled(context.Background(), slog.LevelError) { // no filter hides why a process ended
+			fmt.Fprintf(os.Stderr, "SELF-FENCE: %s: session %s: %v; %s\n", event, l.session, cause, nextStep[event])
+		}
 		l.cfg.Log.Error("SELF-FENCE: "+string(event)+": this node stops at once and exits with code 3; "+nextStep[event],
 			"event", string(event), "session", l.session, "code", ExitCode, "err", cause)
 		close(l.fenced)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,12 +61,20 @@ type Lease struct {
 	boot atomic.Int64 // the same instant on the boot clock, nanoseconds
 	dead atomic.Bool  // fenced or closed
 
-	rec     *stored // of the loop alone
+	rec     *stored   // of the loop alone
+	pending []attempt // writes after rec that nobody knows the end of; of the loop alone
 	updates chan update
 	stop    context.CancelFunc
 	done    chan struct{}
 	fencing sync.Once
 	fenced  chan struct{}
+}
+
+// attempt is a renewal whose answer never came. It may still land, and is then
+// known by its nonce: the record that it makes is this session's own.
+type attempt struct {
+	nonce string
+	boot  time.Duration
 }
 
 // update changes the record out of turn.
@@ -84,19 +93,33 @@ func Start(ctx context.Context, session id.Session, cfg Config) (*Lease, error) 
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Wire == nil {
-		cfg.Wire = slog.New(slog.DiscardHandler)
+		cfg.Wire = wireLog()
 	}
 	l := &Lease{cfg: cfg, session: session, updates: make(chan update), done: make(chan struct{}), fenced: make(chan struct{})}
-	for !l.create(ctx) {
-		select {
-		case <-time.After(pause()):
-		case <-ctx.Done():
+	for {
+		held, err := l.create(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if held {
+			break
+		}
+		if sleep(ctx, pause()) != nil {
 			return nil, fmt.Errorf("no lease: %w", context.Cause(ctx))
 		}
 	}
 	run, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	go l.run(run)
+	guarded := make(chan struct{})
+	go func() {
+		defer close(guarded)
+		l.guard(run)
+	}()
+	go func() {
+		defer close(l.done)
+		l.run(run)
+		<-guarded
+	}()
 	return l, nil
 }
 
@@ -108,10 +131,14 @@ var ErrExpired = fmt.Errorf("the node lease has expired: %w", call.ErrFenced)
 
 // Authority is nil while the lease holds on both clocks.
 func (l *Lease) Authority() error {
-	if l.dead.Load() || l.cfg.Clock.Wall().UnixMilli() >= l.wall.Load() || int64(l.cfg.Clock.Boot()) >= l.boot.Load() {
+	if l.dead.Load() || l.expired() {
 		return ErrExpired
 	}
 	return nil
+}
+
+func (l *Lease) expired() bool {
+	return l.cfg.Clock.Wall().UnixMilli() >= l.wall.Load() || int64(l.cfg.Clock.Boot()) >= l.boot.Load()
 }
 
 // Left is how long the lease holds.
@@ -134,43 +161,70 @@ func (l *Lease) next(old Record) (Record, time.Duration) {
 	return old, boot
 }
 
-func (l *Lease) create(ctx context.Context) bool {
+// create makes one attempt to take the lease. An error is final.
+func (l *Lease) create(ctx context.Context) (held bool, err error) {
 	r, boot := l.next(Record{Node: l.cfg.Node, Session: l.session, Address: l.cfg.Address, Zone: l.cfg.Zone, Protocol: l.cfg.Protocol,
 		TTLMS: l.cfg.TTL.Milliseconds(), State: Open})
-	attempt, cancel := context.WithTimeout(ctx, maxAttempt)
+	limited, cancel := context.WithTimeout(ctx, maxAttempt)
 	defer cancel()
-	rec, err := bucket.CreateRecord(attempt, l.cfg.Store, Key(l.session), r)
-	if errors.Is(err, bucket.ErrPrecondition) && rec != nil && rec.Value.Session == l.session {
+	began := time.Now()
+	rec, err := bucket.CreateRecord(limited, l.cfg.Store, Key(l.session), r)
+	if errors.Is(err, bucket.ErrPrecondition) && rec != nil {
+		if rec.Value.State != Open {
+			return false, fmt.Errorf("no lease: session %s was ended by %s before it had begun; start again, with a new session", l.session, by(rec.Value))
+		}
 		// An earlier attempt landed after all: nobody else writes this key. Go on from it.
 		r, boot = l.next(rec.Value)
-		rec, err = bucket.SwapRecord(attempt, l.cfg.Store, Key(l.session), rec, r)
+		rec, err = bucket.SwapRecord(limited, l.cfg.Store, Key(l.session), rec, r)
 	}
-	l.wire("node_lease_write", outcome(err), err)
+	logWrite(l.cfg.Wire, l.session, r.Generation, began, err)
 	if err != nil {
 		l.cfg.Log.Warn("no lease yet, trying on", "event", "node_lease_attempt", "err", err)
-		return false
+		return false, nil
 	}
 	l.publish(rec, boot)
-	return l.Authority() == nil // one that landed when it had expired is tried again
+	return l.Authority() == nil, nil // one that landed when it had expired is tried again
 }
 
-// publish makes the new expiry count.
+// publish makes a record that this session wrote count.
 func (l *Lease) publish(rec *stored, boot time.Duration) {
-	l.rec = rec
+	l.rec, l.pending = rec, nil
 	end := boot + l.cfg.TTL
-	l.wall.Store(rec.Value.ExpiresMS)
-	l.boot.Store(int64(end))
+	if rec.Value.State != Open { // the session has ended itself: nothing is left to watch
+		l.dead.Store(true)
+		end = 0
+	} else {
+		l.wall.Store(rec.Value.ExpiresMS)
+		l.boot.Store(int64(end))
+	}
 	if l.cfg.Deadline != nil {
 		l.cfg.Deadline(end)
 	}
 }
 
+// guard fences at the expiry, though the loop may hang in the bucket's client.
+func (l *Lease) guard(ctx context.Context) {
+	for {
+		if sleep(ctx, max(l.Left(), time.Millisecond)) != nil || l.dead.Load() {
+			return
+		}
+		if l.expired() {
+			l.Fence(Expired, l.late())
+			return
+		}
+	}
+}
+
+func (l *Lease) late() error {
+	return fmt.Errorf("no renewal succeeded before %s", time.UnixMilli(l.wall.Load()).UTC().Format(time.RFC3339Nano))
+}
+
 // run is the one goroutine that writes the record.
 func (l *Lease) run(ctx context.Context) {
-	defer close(l.done)
 	next := time.NewTimer(l.cfg.TTL / 3)
 	defer next.Stop()
 	var waiting []update
+	defer func() { settleAll(waiting, call.ErrFenced) }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -181,23 +235,20 @@ func (l *Lease) run(ctx context.Context) {
 		}
 		switch done, event, err := l.renew(ctx, waiting); {
 		case event != "":
-			settleAll(waiting, call.ErrFenced)
 			l.Fence(event, err)
 			return
 		case done:
 			settleAll(waiting, nil)
 			waiting = nil
+			if l.rec.Value.State != Open {
+				return
+			}
 			next.Reset(l.cfg.TTL / 3)
 		default:
-			if !stillWanted(waiting) {
-				waiting = nil
-			}
 			next.Reset(min(pause(), max(l.Left(), time.Millisecond)))
 		}
 	}
 }
-
-func stillWanted(us []update) bool { return len(us) > 0 }
 
 func settleAll(us []update, err error) {
 	for _, u := range us {
@@ -208,16 +259,17 @@ func settleAll(us []update, err error) {
 // renew makes one attempt. event names why the session must fence.
 func (l *Lease) renew(ctx context.Context, us []update) (done bool, event Event, err error) {
 	if l.Authority() != nil {
-		return false, Expired, fmt.Errorf("no renewal succeeded before %s", time.UnixMilli(l.wall.Load()).UTC().Format(time.RFC3339Nano))
+		return false, Expired, l.late()
 	}
-	attempt, cancel := context.WithTimeout(ctx, min(max(l.Left()/2, minAttempt), maxAttempt))
+	limited, cancel := context.WithTimeout(ctx, min(max(l.Left()/2, minAttempt), maxAttempt))
 	defer cancel()
 	r, boot := l.next(l.rec.Value)
 	for _, u := range us {
 		u.change(&r)
 	}
-	rec, err := bucket.SwapRecord(attempt, l.cfg.Store, Key(l.session), l.rec, r)
-	l.wire("node_lease_write", outcome(err), err)
+	began := time.Now()
+	rec, err := bucket.SwapRecord(limited, l.cfg.Store, Key(l.session), l.rec, r)
+	logWrite(l.cfg.Wire, l.session, r.Generation, began, err)
 	switch {
 	case err == nil && l.Authority() != nil:
 		return false, Expired, errors.New("the renewal landed after the expiry of the lease before it")
@@ -226,28 +278,49 @@ func (l *Lease) renew(ctx context.Context, us []update) (done bool, event Event,
 		return true, "", nil
 	case errors.Is(err, bucket.ErrPrecondition):
 		return l.rejected(ctx, rec)
+	case rec != nil:
+		l.pending = append(l.pending, attempt{rec.Nonce, boot})
 	}
 	l.cfg.Log.Warn("lease not renewed, trying on", "event", "node_lease_attempt", "left", l.Left(), "err", err)
 	return false, "", nil
 }
 
-// rejected finds out whether the record is gone or another's.
-func (l *Lease) rejected(ctx context.Context, standing *stored) (bool, Event, error) {
-	if standing != nil {
-		return false, Mismatch, fmt.Errorf("%s now says state %s, generation %d; this session wrote generation %d", Key(l.session), standing.Value.State, standing.Value.Generation, l.rec.Value.Generation)
+// rejected finds out what stands there instead of what this session last knew
+// of: an attempt of its own that landed late, somebody else's record, or nothing.
+// standing is what the write has seen, if anything.
+func (l *Lease) rejected(ctx context.Context, standing *stored) (done bool, event Event, err error) {
+	if standing == nil {
+		limited, cancel := context.WithTimeout(ctx, maxAttempt)
+		defer cancel()
+		began := time.Now()
+		standing, err = bucket.ReadRecord[Record](limited, l.cfg.Store, Key(l.session))
+		logRead(l.cfg.Wire, l.session, began, err)
 	}
-	attempt, cancel := context.WithTimeout(ctx, maxAttempt)
-	defer cancel()
-	_, err := bucket.ReadRecord[Record](attempt, l.cfg.Store, Key(l.session))
-	l.wire("node_lease_read", readOutcome(err), err)
-	if errors.Is(err, bucket.ErrNotFound) {
+	switch {
+	case errors.Is(err, bucket.ErrNotFound):
 		return false, Missing, fmt.Errorf("%s is gone from %s", Key(l.session), l.cfg.Store)
+	case errors.Is(err, bucket.ErrCorruptRecord), errors.Is(err, bucket.ErrNewerRecord):
+		return false, Mismatch, err
+	case err != nil: // a read that fails proves nothing
+		l.cfg.Log.Warn("the record has changed and cannot be read, trying on", "event", "node_lease_attempt", "left", l.Left(), "err", err)
+		return false, "", nil
 	}
-	return false, Mismatch, fmt.Errorf("%s is not what this session wrote", Key(l.session))
+	if i := slices.IndexFunc(l.pending, func(a attempt) bool { return a.nonce == standing.Nonce }); i >= 0 {
+		if l.Authority() != nil {
+			return false, Expired, errors.New("a renewal of its own was found to have landed only after the expiry of the lease before it")
+		}
+		l.publish(standing, l.pending[i].boot)
+		return false, "", nil // this attempt is still to be made
+	}
+	if standing.Nonce == l.rec.Nonce { // the same content under another version: a copy put back by a store or a hand
+		return false, Mismatch, fmt.Errorf("%s holds what this session wrote, but was written again since", Key(l.session))
+	}
+	return false, Mismatch, fmt.Errorf("%s now says state %s, generation %d; this session wrote generation %d",
+		Key(l.session), standing.Value.State, standing.Value.Generation, l.rec.Value.Generation)
 }
 
 // Update changes the record beside the lease, in a renewal of its own; it
-// returns when that was applied.
+// returns when that was applied. change may be called more than once.
 func (l *Lease) Update(ctx context.Context, change func(*Record)) error {
 	u := update{change, make(chan error, 1)}
 	select {
@@ -258,7 +331,7 @@ func (l *Lease) Update(ctx context.Context, change func(*Record)) error {
 		return context.Cause(ctx)
 	}
 	select {
-	case err := <-u.done:
+	case err := <-u.done: // also where the loop ends without having applied it
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -275,31 +348,4 @@ func (l *Lease) Close(ctx context.Context) error {
 	l.stop()
 	<-l.done
 	return err
-}
-
-func (l *Lease) wire(event, outcome string, err error) {
-	if !l.cfg.Wire.Enabled(context.Background(), slog.LevelDebug) {
-		return
-	}
-	l.cfg.Wire.Debug(event, "event", event, "key", Key(l.session), "outcome", outcome, "err", err)
-}
-
-func outcome(err error) string {
-	switch {
-	case err == nil:
-		return "applied"
-	case errors.Is(err, bucket.ErrPrecondition):
-		return "rejected"
-	}
-	return "error"
-}
-
-func readOutcome(err error) string {
-	switch {
-	case err == nil:
-		return "found"
-	case errors.Is(err, bucket.ErrNotFound):
-		return "missing"
-	}
-	return "error"
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type Sessions struct {
 	self  id.Session
 	clock Clock
 	logs  LogRecoverer
+	wire  *slog.Logger
 
 	mu    sync.Mutex
 	seen  map[id.Session]sighting
@@ -54,7 +56,7 @@ func NewSessions(store bucket.Store, self id.Session, clock Clock, logs LogRecov
 	if clock == nil {
 		clock = System{}
 	}
-	return &Sessions{store: store, self: self, clock: clock, logs: logs, seen: map[id.Session]sighting{}, gone: map[id.Session]bool{}}
+	return &Sessions{store: store, self: self, clock: clock, logs: logs, wire: wireLog(), seen: map[id.Session]sighting{}, gone: map[id.Session]bool{}}
 }
 
 // Gone notes that a session is known to be dead: its process held the lock of
@@ -84,25 +86,55 @@ func (s *Sessions) Lease(ctx context.Context, x id.Session) (owner.Lease, error)
 }
 
 func (s *Sessions) read(ctx context.Context, x id.Session) (*stored, error) {
+	began := time.Now()
 	rec, err := bucket.ReadRecord[Record](ctx, s.store, Key(x))
+	logRead(s.wire, x, began, err)
 	if err != nil {
 		return nil, err
+	}
+	if rec.Value.Session != x {
+		return nil, fmt.Errorf("%w: %s is about session %q", bucket.ErrCorruptRecord, Key(x), rec.Value.Session)
 	}
 	return rec, nil
 }
 
+// write replaces old, nil if there is none.
+func (s *Sessions) write(ctx context.Context, old *stored, r Record) (rec *stored, err error) {
+	began := time.Now()
+	if old == nil {
+		rec, err = bucket.CreateRecord(ctx, s.store, Key(r.Session), r)
+	} else {
+		rec, err = bucket.SwapRecord(ctx, s.store, Key(r.Session), old, r)
+	}
+	logWrite(s.wire, r.Session, r.Generation, began, err)
+	return rec, err
+}
+
 // judge tells whether the session of a record lives: it is open, its published
-// expiry plus a margin has not passed, and the record changed within a TTL of ours.
+// expiry plus a margin has not passed, and the record changed within a TTL of
+// ours. So a foreign clock that runs ahead prolongs nothing.
 func (s *Sessions) judge(rec *stored) owner.Lease {
 	r := rec.Value
 	if r.State != Open || s.isGone(r.Session) {
+		s.lose(r.Session, r.State == Sealed)
 		return owner.Lease{}
 	}
-	left := time.UnixMilli(r.ExpiresMS).Add(Skew).Sub(s.clock.Wall())
-	if stale := s.unchanged(rec); stale > 0 {
-		left = min(left, time.Duration(r.TTLMS)*time.Millisecond+Skew-stale)
-	}
+	left := min(
+		time.UnixMilli(r.ExpiresMS).Add(Skew).Sub(s.clock.Wall()),
+		time.Duration(r.TTLMS)*time.Millisecond+Skew-s.unchanged(rec),
+	)
 	return owner.Lease{Live: left > 0, Deadline: time.Now().Add(left), Address: r.Address}
+}
+
+// lose drops what was kept about a session that is over for good.
+func (s *Sessions) lose(x id.Session, over bool) {
+	if !over {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.seen, x)
+	delete(s.gone, x)
 }
 
 // unchanged is how long the record has stood as it is, as far as this process saw.
@@ -139,32 +171,57 @@ func (s *Sessions) seal(ctx context.Context, x id.Session) error {
 	ctx, cancel := context.WithTimeout(ctx, sealBudget)
 	defer cancel()
 	for {
-		rec, err := s.read(ctx, x)
-		switch {
-		case errors.Is(err, bucket.ErrNotFound):
-			rec, err = s.claimMissing(ctx, x)
-		case err != nil:
-		case rec.Value.State == Sealed:
-			return nil
-		case rec.Value.State == Recovering && s.recovererLives(rec):
-			// Somebody is at it: wait for the record to change, or to stop changing.
-			if err := sleep(ctx, ttlOf(rec)/10); err != nil {
-				return err
-			}
-			continue
-		case rec.Value.State == Open && s.judge(rec).Live:
-			return owner.ErrLives
-		default:
-			rec, err = s.claim(ctx, rec)
-		}
-		if errors.Is(err, bucket.ErrPrecondition) {
+		err := s.sealOnce(ctx, x)
+		if errors.Is(err, errChanged) {
 			continue // it was renewed, claimed or sealed meanwhile: look again
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, owner.ErrLives) {
 			return fmt.Errorf("seal session %s: %w", x, err)
 		}
-		return s.finish(ctx, rec)
+		return err
 	}
+}
+
+// errChanged: the record is not what this attempt went by any more. It says
+// nothing of the bucket's own classes, lest one of them pass for this session's.
+var errChanged = errors.New("the session's record has changed meanwhile")
+
+func (s *Sessions) sealOnce(ctx context.Context, x id.Session) error {
+	rec, err := s.read(ctx, x)
+	switch {
+	case errors.Is(err, bucket.ErrNotFound):
+		rec, err = s.claimMissing(ctx, x)
+	case err != nil:
+		return err
+	case rec.Value.State == Sealed:
+		s.lose(x, true)
+		return nil
+	case rec.Value.State == Recovering && s.recovererLives(rec):
+		// Somebody is at it: wait for the record to change, or to stop changing.
+		if err := sleep(ctx, ttlOf(rec)/10); err != nil {
+			return fmt.Errorf("%s: %w", by(rec.Value), err)
+		}
+		return errChanged
+	case rec.Value.State == Open && s.judge(rec).Live:
+		return owner.ErrLives
+	default:
+		rec, err = s.claim(ctx, rec)
+	}
+	if errors.Is(err, bucket.ErrPrecondition) {
+		return errChanged
+	}
+	if err != nil {
+		return err
+	}
+	return s.finish(ctx, rec)
+}
+
+// by tells who ended the session of a record.
+func by(r Record) string {
+	if r.Recoverer == nil {
+		return "itself"
+	}
+	return fmt.Sprintf("recoverer %s (attempt %s)", r.Recoverer.Session, r.Recoverer.Attempt)
 }
 
 func ttlOf(rec *stored) time.Duration {
@@ -174,7 +231,7 @@ func ttlOf(rec *stored) time.Duration {
 // recovererLives judges by the record's own changes, never by a foreign clock.
 func (s *Sessions) recovererLives(rec *stored) bool {
 	c := rec.Value.Recoverer
-	if c == nil || c.Session == s.self {
+	if c == nil || c.Session == s.self || s.isGone(c.Session) {
 		return false
 	}
 	return s.unchanged(rec) < ttlOf(rec)
@@ -185,7 +242,7 @@ func (s *Sessions) recovererLives(rec *stored) bool {
 func (s *Sessions) claim(ctx context.Context, rec *stored) (*stored, error) {
 	r := rec.Value
 	r.State, r.Recoverer = Recovering, &Claim{s.self, rand.Text()}
-	return bucket.SwapRecord(ctx, s.store, Key(r.Session), rec, r)
+	return s.write(ctx, rec, r)
 }
 
 // claimMissing stands in for a record that somebody deleted: it proves nothing,
@@ -201,7 +258,7 @@ func (s *Sessions) claimMissing(ctx context.Context, x id.Session) (*stored, err
 			r.Term, r.Active, r.Members = found.Term, found.Active, found.Members
 		}
 	}
-	return bucket.CreateRecord(ctx, s.store, Key(x), r)
+	return s.write(ctx, nil, r)
 }
 
 // finish recovers what the log of a claimed session holds, and seals it.
@@ -216,9 +273,12 @@ func (s *Sessions) finish(ctx context.Context, rec *stored) error {
 	}
 	r := rec.Value
 	r.State = Sealed
-	_, err := bucket.SwapRecord(ctx, s.store, Key(r.Session), rec, r)
+	_, err := s.write(ctx, rec, r)
 	if errors.Is(err, bucket.ErrPrecondition) {
-		return fmt.Errorf("session %s was claimed by another recoverer: %w", r.Session, err)
+		return errChanged // by another recoverer, or a claim of this one that landed late
+	}
+	if err == nil {
+		s.lose(r.Session, true)
 	}
 	return err
 }
@@ -237,17 +297,27 @@ func (s *Sessions) recover(ctx context.Context, rec **stored) error {
 		case err := <-done:
 			return err
 		case <-tick.C:
-			fresh, err := s.claim(ctx, *rec)
-			if errors.Is(err, bucket.ErrPrecondition) {
-				cancel()
-				<-done
-				return fmt.Errorf("session %s was claimed by another recoverer: %w", (*rec).Value.Session, err)
-			}
-			if err == nil {
-				*rec = fresh
-			}
+		}
+		fresh, err := s.claim(ctx, *rec)
+		if errors.Is(err, bucket.ErrPrecondition) && fresh != nil && s.claimed(fresh) {
+			err = nil // an earlier claim of this recovery landed late
+		}
+		switch {
+		case err == nil:
+			*rec = fresh
+		case errors.Is(err, bucket.ErrPrecondition):
+			cancel()
+			<-done
+			return errChanged
 		}
 	}
+}
+
+// claimed tells that this session is the recoverer. It recovers a session once
+// at a time, so any claim in its name is the one under way.
+func (s *Sessions) claimed(rec *stored) bool {
+	r := rec.Value
+	return r.State == Recovering && r.Recoverer != nil && r.Recoverer.Session == s.self
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -259,31 +329,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// Info is one session as an operator sees it.
-type Info struct {
-	Record
-	Live bool
-	Left time.Duration
-}
-
-// List reads every session record.
-func (s *Sessions) List(ctx context.Context) ([]Info, error) {
-	var out []Info
-	for o, err := range s.store.List(ctx, "nodes/", "") {
-		if err != nil {
-			return nil, err
-		}
-		rec, err := bucket.ReadRecord[Record](ctx, s.store, o.Key)
-		if errors.Is(err, bucket.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", o.Key, err)
-		}
-		j := s.judge(rec)
-		out = append(out, Info{rec.Value, j.Live, time.Until(j.Deadline)})
-	}
-	return out, nil
 }
