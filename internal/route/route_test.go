@@ -45,12 +45,21 @@ type world struct {
 	lives func(id.Session) (time.Time, bool, error)
 	looks int
 	calls []id.Session
+	gone  []id.Session // forgotten
+
+	wake    func(context.Context) error // before a local answer
+	strange bool                        // this node knows of no cell
 }
 
-func (w *world) Service(context.Context, id.Cell, string) (call.Service, error) {
+func (w *world) Service(ctx context.Context, _ id.Cell, _ string) (call.Service, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
+	if w.wake != nil {
+		if err := w.wake(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if w.owner != nil {
 		return nil, w.owner
 	}
@@ -61,7 +70,7 @@ func (w *world) Service(context.Context, id.Cell, string) (call.Service, error) 
 	return h, nil
 }
 
-func (w *world) Owned(id.Cell) (id.Epoch, bool) { return 7, true }
+func (w *world) Owned(id.Cell) (id.Epoch, bool) { return 7, !w.strange }
 
 type peers struct{ w *world }
 
@@ -70,6 +79,12 @@ func (p peers) Service(_ string, t peer.Target) call.Service {
 	defer p.w.mu.Unlock()
 	p.w.calls = append(p.w.calls, t.Session)
 	return p.w.peers[t.Session]
+}
+
+func (p peers) Forget(s id.Session) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	p.w.gone = append(p.w.gone, s)
 }
 
 func remote(s id.Session, left time.Duration) *cell.Remote {
