@@ -26,6 +26,7 @@ type inbound struct {
 	sock call.Socket
 	got  *sync.Cond    // signals sock or over
 	over bool          // no socket will come any more
+	lost error         // the caller was lost, perhaps before there was a socket to tell
 	done chan struct{} // closed when run has ended
 }
 
@@ -50,8 +51,12 @@ func (in *inbound) touched() bool { return in.read.Load() }
 func (in *inbound) socket(s call.Socket) {
 	in.mu.Lock()
 	in.sock = s
+	lost := in.lost
 	in.mu.Unlock()
 	in.got.Broadcast()
+	if lost != nil {
+		s.Abort(&LostError{lost})
+	}
 }
 
 // stop ends run when the call is over.
@@ -150,13 +155,14 @@ func (in *inbound) wait() call.Socket {
 }
 
 func (in *inbound) abort(err error) {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
 	in.mu.Lock()
 	s := in.sock
+	in.lost = err
 	in.mu.Unlock()
 	if s != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
 		s.Abort(&LostError{err})
 	}
 }
