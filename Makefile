@@ -42,7 +42,7 @@ examples/todo/node_modules/.package-lock.json: examples/todo/package-lock.json
 	@touch $@
 
 test: prepare tools vet arm64
-	$(GO) test -timeout 20m ./...
+	$(GO) test -timeout 10m ./...
 
 vet:
 	@test -z "$$(gofmt -l cmd internal runtime)" || { gofmt -l cmd internal runtime; echo "these files want gofmt"; exit 1; }
