@@ -1,55 +1,94 @@
 // Package watchdog ends the process when its lease is over, whatever the rest of
 // it does. It is a thread of the operating system that Go knows nothing of: no
 // goroutine needs to be scheduled, no lock to be free, no garbage collection to
-// end. It looks at a clock that goes on in sleep, so that a process which was
-// stopped and continued is ended too.
+// end. It takes no signals, so that no handler of Go's ever runs on it, and it
+// does not wait for anybody to read its last words. It looks at a clock that goes
+// on in sleep, so that a process which was stopped and continued is ended too.
 package watchdog
 
 /*
-#include <errno.h>
+#cgo noescape boot_now
+#cgo nocallback boot_now
+#cgo noescape set
+#cgo nocallback set
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
+#define SECOND 1000000000LL
+#define LOOK (SECOND / 5) // between two looks at the deadline: it moves
+
 static _Atomic long long deadline; // CLOCK_BOOTTIME, nanoseconds; 0: not armed
+static _Atomic int said;
 static long long grace;
 
-static long long now(void) {
+// boot_now goes through the vDSO: a read costs no system call.
+static long long boot_now(void) {
 	struct timespec t;
 	clock_gettime(CLOCK_BOOTTIME, &t);
-	return t.tv_sec * 1000000000LL + t.tv_nsec;
+	return t.tv_sec * SECOND + t.tv_nsec;
+}
+
+// sleep_until is over as soon as the machine wakes up after t.
+static void sleep_until(long long t) {
+	struct timespec until = {t / SECOND, t % SECOND};
+	clock_nanosleep(CLOCK_BOOTTIME, TIMER_ABSTIME, &until, NULL);
+}
+
+// detached starts a thread that takes no signals.
+static int detached(void *(*run)(void *)) {
+	pthread_t t;
+	pthread_attr_t a;
+	sigset_t all, before;
+	pthread_attr_init(&a);
+	pthread_attr_setstacksize(&a, 64 << 10);
+	pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int rc = pthread_create(&t, &a, run, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&a);
+	return rc;
+}
+
+static void *say(void *arg) {
+	static const char line[] = "SELF-FENCE: node_lease_watchdog_fence: the lease is over and the process did not stop by itself in time; "
+		"the watchdog ends it with code 3; look for what kept it: a busy machine, a stop signal, a sleep of the machine\n";
+	ssize_t n = write(2, line, sizeof line - 1);
+	(void)n;
+	atomic_store(&said, 1);
+	return NULL;
+}
+
+// end ends the process. Standard error may be a pipe that is full, which would
+// hold the writer for ever: so another thread writes, and has a moment for it.
+static void end(void) {
+	if (detached(say) == 0)
+		for (int i = 0; i < 50 && !atomic_load(&said); i++)
+			sleep_until(boot_now() + SECOND / 1000);
+	_exit(3);
 }
 
 static void *watch(void *arg) {
+	prctl(PR_SET_NAME, "lease-watchdog");
 	for (;;) {
-		long long end = atomic_load(&deadline);
-		long long left = end == 0 ? 1000000000LL : end + grace - now();
-		if (left <= 0) {
-			// Go was told at the deadline and had its grace.
-			static const char line[] = "SELF-FENCE: node_lease_watchdog_fence: the lease is over and the process did not stop by itself; the watchdog ends it with code 3\n";
-			ssize_t n = write(2, line, sizeof line - 1);
-			(void)n;
-			_exit(3);
-		}
-		if (left > 200000000LL) left = 200000000LL; // the deadline moves
-		struct timespec t = {left / 1000000000LL, left % 1000000000LL};
-		nanosleep(&t, NULL);
+		long long d = atomic_load(&deadline), t = boot_now();
+		if (d != 0 && t >= d + grace)
+			end(); // Go was told at the deadline and had its grace.
+		long long next = t + LOOK;
+		if (d != 0 && d + grace < next)
+			next = d + grace;
+		sleep_until(next);
 	}
 	return NULL;
 }
 
 static int start(long long g) {
-	pthread_t t;
-	pthread_attr_t a;
 	grace = g;
-	pthread_attr_init(&a);
-	pthread_attr_setstacksize(&a, 64 << 10);
-	pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
-	int rc = pthread_create(&t, &a, watch, NULL);
-	pthread_attr_destroy(&a);
-	return rc;
+	return detached(watch);
 }
 
 static void set(long long d) { atomic_store(&deadline, d); }
@@ -81,3 +120,6 @@ func Start(grace time.Duration) error {
 
 // Deadline moves the end of the lease, on the boot clock. 0 disarms.
 func Deadline(d time.Duration) { C.set(C.longlong(d)) }
+
+// Now is the time on the boot clock, the one that the thread looks at.
+func Now() time.Duration { return time.Duration(C.boot_now()) }
