@@ -3,7 +3,7 @@ package lease
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
+	"celld/internal/lease/watchdog"
 )
 
 // Clock is the two clocks that authority is judged by.
@@ -18,13 +18,7 @@ type System struct{}
 
 func (System) Wall() time.Time { return time.Now().Round(0) } // without Go's monotonic reading, which stops in sleep
 
-func (System) Boot() time.Duration {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
-		return 0
-	}
-	return time.Duration(ts.Nano())
-}
+func (System) Boot() time.Duration { return watchdog.Now() }
 
 // Bubble are clocks that testing/synctest drives.
 type Bubble struct{}
