@@ -1,7 +1,8 @@
 // Package logfilter decides what is logged, in the syntax of RUST_LOG:
 //
 //	info                        everything from info on
-//	celld=info,store=debug      by target; others are off
+//	celld=info,store=debug      by target; celld also stands for all that is not named
+//	store=debug                 this target and no other
 //	warn,store=debug            a level for all others, and one for a target
 //
 // A target is a name that a logger was made with. Levels are off, error, warn,
@@ -12,7 +13,6 @@ package logfilter
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -38,6 +38,7 @@ func Default() Directives { return Directives{rest: slog.LevelInfo} }
 // Parse reads a filter.
 func Parse(text string) (Directives, error) {
 	d := Directives{rest: off, levels: map[string]slog.Level{}}
+	bare := false // a level for everything was given
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
 		if part == "" {
@@ -46,19 +47,31 @@ func Parse(text string) (Directives, error) {
 		target, level, named := strings.Cut(part, "=")
 		if !named {
 			if l, ok := parseLevel(target); ok {
-				d.rest = l
+				d.rest, bare = l, true
 				continue
 			}
-			d.levels[target] = slog.LevelDebug // a bare target means all of it
-			continue
+			level = "debug" // a bare target means all of it
 		}
 		l, ok := parseLevel(level)
-		if !ok || target == "" {
+		if !ok || !isTarget(target) {
 			return d, fmt.Errorf("%q is not target=level with a level of off, error, warn, info, debug or trace", part)
 		}
 		d.levels[target] = l
 	}
+	// The product's name stands for all of it, what Workers print included.
+	if l, named := d.levels[DefaultTarget]; named && !bare {
+		d.rest = l
+	}
 	return d, nil
+}
+
+func isTarget(s string) bool {
+	for _, r := range s {
+		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-:.", r)) {
+			return false
+		}
+	}
+	return s != ""
 }
 
 func parseLevel(s string) (slog.Level, bool) {
@@ -97,13 +110,7 @@ func Logger(target string) *slog.Logger {
 	state.mu.Lock()
 	defer state.mu.Unlock()
 	start()
-	l := state.targets[target]
-	if l == nil {
-		l = new(atomic.Int64)
-		l.Store(int64(state.d.level(target)))
-		state.targets[target] = l
-	}
-	return slog.New(&handler{level: l, target: target})
+	return slog.New(&handler{level: levelOf(target), target: target})
 }
 
 func start() {
@@ -117,21 +124,23 @@ func start() {
 // Setup takes the filter from the environment (CELLD_LOG, else RUST_LOG; the
 // last entry of a name counts) and sends the lines to w.
 func Setup(w *os.File, environ []string) error {
-	var name, text string
+	env := map[string]string{}
 	for _, kv := range environ {
 		k, v, _ := strings.Cut(kv, "=")
-		if v != "" && (k == "CELLD_LOG" || k == "RUST_LOG" && name != "CELLD_LOG") {
-			name, text = k, v
-		}
+		env[k] = v
 	}
 	d := Default()
-	if text != "" {
+	for _, name := range []string{"CELLD_LOG", "RUST_LOG"} {
+		if env[name] == "" {
+			continue
+		}
 		var err error
-		if d, err = Parse(text); err != nil {
+		if d, err = Parse(env[name]); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
+		break
 	}
-	set(d, formatFor(w))
+	set(d, formatFor(w, env))
 	return nil
 }
 
@@ -146,6 +155,7 @@ func set(d Directives, out slog.Handler) {
 	slog.SetDefault(slog.New(&handler{level: levelOf(DefaultTarget), target: DefaultTarget}))
 }
 
+// levelOf is the level of a target, which all its loggers share. The lock is held.
 func levelOf(target string) *atomic.Int64 {
 	l := state.targets[target]
 	if l == nil {
@@ -156,10 +166,11 @@ func levelOf(target string) *atomic.Int64 {
 	return l
 }
 
-func formatFor(w *os.File) slog.Handler {
+// formatFor chooses lines for people if w is a terminal.
+func formatFor(w *os.File, env map[string]string) slog.Handler {
 	st, err := w.Stat()
 	if err == nil && st.Mode()&os.ModeCharDevice != 0 {
-		return newHuman(w, os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
+		return newHuman(w, env["NO_COLOR"] == "" && env["TERM"] != "dumb")
 	}
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})
 }
@@ -196,51 +207,4 @@ func (h *handler) WithAttrs(a []slog.Attr) slog.Handler {
 
 func (h *handler) WithGroup(name string) slog.Handler {
 	return h.with(func(o slog.Handler) slog.Handler { return o.WithGroup(name) })
-}
-
-// human writes lines for people: time, level, text, then the attributes.
-type human struct {
-	mu     *sync.Mutex
-	w      io.Writer
-	colour bool
-	attrs  []slog.Attr
-}
-
-func newHuman(w io.Writer, colour bool) *human {
-	return &human{mu: new(sync.Mutex), w: w, colour: colour}
-}
-
-func (h *human) Enabled(context.Context, slog.Level) bool { return true }
-func (h *human) WithGroup(string) slog.Handler            { return h }
-func (h *human) WithAttrs(a []slog.Attr) slog.Handler {
-	c := *h
-	c.attrs = append(h.attrs[:len(h.attrs):len(h.attrs)], a...)
-	return &c
-}
-
-var colours = map[slog.Level]string{slog.LevelDebug: "\x1b[2m", slog.LevelInfo: "\x1b[32m", slog.LevelWarn: "\x1b[33m", slog.LevelError: "\x1b[31m"}
-
-func (h *human) Handle(_ context.Context, r slog.Record) error {
-	var b strings.Builder
-	b.WriteString(r.Time.Format("15:04:05.000 "))
-	level := fmt.Sprintf("%-5s", r.Level)
-	if h.colour {
-		level = colours[r.Level] + level + "\x1b[0m"
-	}
-	b.WriteString(level + " " + r.Message)
-	add := func(a slog.Attr) bool {
-		if a.Key != "event" && a.Key != "target" && a.Value.String() != "" {
-			fmt.Fprintf(&b, "  %s=%v", a.Key, a.Value)
-		}
-		return true
-	}
-	for _, a := range h.attrs {
-		add(a)
-	}
-	r.Attrs(add)
-	b.WriteByte('\n')
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, err := io.WriteString(h.w, b.String())
-	return err
 }

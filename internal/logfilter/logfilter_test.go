@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -16,7 +18,9 @@ func TestParse(t *testing.T) {
 		celld, store, other slog.Level
 	}{
 		{"info", slog.LevelInfo, slog.LevelInfo, slog.LevelInfo},
-		{"celld=info,store=debug", slog.LevelInfo, slog.LevelDebug, off},
+		{"celld=info,store=debug", slog.LevelInfo, slog.LevelDebug, slog.LevelInfo},
+		{"off,celld=info", slog.LevelInfo, off, off},
+		{"store=debug", off, slog.LevelDebug, off},
 		{"warn, store=trace", slog.LevelWarn, slog.LevelDebug, slog.LevelWarn},
 		{"store", off, slog.LevelDebug, off},
 		{"error,celld=off", off, slog.LevelError, slog.LevelError},
@@ -26,7 +30,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %v %v %v, %v", c.text, d.level("celld"), d.level("store"), d.level("other"), err)
 		}
 	}
-	for _, bad := range []string{"celld=loud", "=info", "a=b=c"} {
+	for _, bad := range []string{"celld=loud", "=info", "a=b=c", "two words", "a/b=info"} {
 		if _, err := Parse(bad); err == nil {
 			t.Errorf("%q passed", bad)
 		}
@@ -74,9 +78,29 @@ func TestWhatIsOffCostsNothing(t *testing.T) {
 
 func TestHumanLines(t *testing.T) {
 	var b bytes.Buffer
-	slog.New(newHuman(&b, false).WithAttrs([]slog.Attr{slog.String("target", "celld")})).Warn("lease late", "event", "x", "left", "2s")
-	if !strings.HasSuffix(b.String(), "WARN  lease late  left=2s\n") {
-		t.Errorf("%q", b.String())
+	l := slog.New(newHuman(&b, false)).With("target", "celld")
+	l.Warn("lease late", "event", "x", "left", "2s")
+	l.With("cell", "Room:1").WithGroup("at").Info("two", "err", errors.New("a\nb\x1b[2J"), "none", "")
+	lines := strings.Split(b.String(), "\n")
+	if !strings.HasSuffix(lines[0], "WARN  lease late  left=2s") || !strings.HasSuffix(lines[1], `INFO  two  cell=Room:1  at.err="a\nb\x1b[2J"`) || len(lines) != 3 {
+		t.Errorf("%q", lines)
+	}
+}
+
+func TestAFileGetsJSON(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := Setup(f, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer Setup(os.Stderr, nil)
+	Logger("celld").Info("hello", "event", "greeting")
+	b, err := os.ReadFile(f.Name())
+	if err != nil || !json.Valid(b) || !strings.Contains(string(b), `"event":"greeting"`) {
+		t.Errorf("%s, %v", b, err)
 	}
 }
 
