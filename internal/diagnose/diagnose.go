@@ -46,7 +46,10 @@ func Run(ctx context.Context, store bucket.Store, readOnly bool) []Finding {
 	began := time.Now()
 	infos, err := sessions.List(ctx)
 	if err != nil {
-		return append(out, Finding{"sessions", Fail, err.Error(), time.Since(began).Milliseconds()})
+		out = append(out, Finding{"sessions", Fail, err.Error(), time.Since(began).Milliseconds()})
+		if len(infos) == 0 {
+			return out
+		}
 	}
 	client, cerr := prober(ctx, store)
 	if client != nil {

@@ -278,6 +278,7 @@ func (n *Node) serve() {
 	go n.watcher.Run(n.stopping, n.set.DeployPoll)
 	go n.shed()
 	go n.rebalance()
+	go n.sessions.RunSweep(n.stopping)
 	n.handler.SetHealth(ingress.Serving)
 	n.log.Info("node serves", "event", "node_serves", "session", n.lease.Session(), "public", n.PublicAddr(), "internal", n.InternalAddr(), "bucket", n.store.String())
 }
