@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,8 +65,9 @@ type Lease struct {
 	updates chan update
 	stop    context.CancelFunc
 	done    chan struct{}
-	fencing sync.Once
+	fencing atomic.Bool
 	fenced  chan struct{}
+	ended   chan struct{} // the fence has done all, where Exit returns
 }
 
 // attempt is a renewal whose answer never came. It may still land, and is then
@@ -95,7 +95,7 @@ func Start(ctx context.Context, session id.Session, cfg Config) (*Lease, error) 
 	if cfg.Wire == nil {
 		cfg.Wire = wireLog()
 	}
-	l := &Lease{cfg: cfg, session: session, updates: make(chan update), done: make(chan struct{}), fenced: make(chan struct{})}
+	l := &Lease{cfg: cfg, session: session, updates: make(chan update), done: make(chan struct{}), fenced: make(chan struct{}), ended: make(chan struct{})}
 	for {
 		held, err := l.create(ctx)
 		if err != nil {

@@ -78,11 +78,12 @@ func (w *WorkDir) Node(given string) (id.Node, error) {
 type run struct {
 	Session id.Session `json:"session"`
 	Boot    string     `json:"boot_id"`
+	Lock    uint64     `json:"lock"` // the lock file, which a copy of the directory does not share
 }
 
 // Predecessor is the session that ran here before, in the same boot of this
 // machine: holding the lock proves that it is gone. "" if there was none, or it
-// may run elsewhere.
+// may run elsewhere, as where the directory is a copy of one that is in use.
 func (w *WorkDir) Predecessor() (id.Session, error) {
 	b, err := os.ReadFile(filepath.Join(w.Dir, "session.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,12 +96,19 @@ func (w *WorkDir) Predecessor() (id.Session, error) {
 	if json.Unmarshal(b, &r) != nil || r.Boot == "" || r.Boot != bootID() {
 		return "", nil
 	}
+	if lock, err := w.lockID(); err != nil || r.Lock != lock {
+		return "", err
+	}
 	return r.Session, nil
 }
 
 // Remember notes the session that runs here now.
 func (w *WorkDir) Remember(s id.Session) error {
-	b, err := json.Marshal(run{s, bootID()})
+	lock, err := w.lockID()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(run{s, bootID(), lock})
 	if err != nil {
 		return err
 	}
@@ -109,6 +117,16 @@ func (w *WorkDir) Remember(s id.Session) error {
 		return err
 	}
 	return os.Rename(tmp, filepath.Join(w.Dir, "session.json"))
+}
+
+// lockID names the file that is locked. The device is left out: it may get
+// another number each time that a container or a volume starts.
+func (w *WorkDir) lockID() (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(w.lock.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("work directory %s: %w", w.Dir, err)
+	}
+	return st.Ino, nil
 }
 
 // bootID names this boot of this machine; it changes with both.
