@@ -36,8 +36,7 @@ func LockWorkDir(dir string) (*WorkDir, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			pid, _ := io.ReadAll(f)
-			return nil, fmt.Errorf("the work directory %s is in use by pid %s: stop that process, or give this one another --work-dir", dir, strings.TrimSpace(string(pid)))
+			return nil, fmt.Errorf("the work directory %s is in use by %s: stop that process, or give this one another --work-dir", dir, holder(f))
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -46,6 +45,16 @@ func LockWorkDir(dir string) (*WorkDir, error) {
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
 	return &WorkDir{dir, f}, nil
+}
+
+// holder names the process that wrote its pid into the lock.
+func holder(f *os.File) string {
+	b, _ := io.ReadAll(f)
+	pid := strings.TrimSpace(string(b))
+	if pid == "" { // it has the lock and has not come to writing yet
+		return "a process that is just starting"
+	}
+	return "pid " + pid
 }
 
 func writeAt(f *os.File, s string) error {
