@@ -1,0 +1,135 @@
+package faulttest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// ledger is the client that writes, and knows what it was told.
+type ledger struct {
+	t     *testing.T
+	cells int
+
+	mu        sync.Mutex
+	acked     map[string]map[string]bool // ids by cell
+	ambiguous map[string]map[string]bool
+	n         int
+
+	stop chan struct{}
+	done sync.WaitGroup
+}
+
+// write starts writers that go to nodes in turn, until end.
+func write(t *testing.T, cells, writers int, nodes ...*node) *ledger {
+	l := &ledger{t: t, cells: cells, acked: map[string]map[string]bool{}, ambiguous: map[string]map[string]bool{}, stop: make(chan struct{})}
+	for c := range cells {
+		l.acked[fmt.Sprint("c", c)], l.ambiguous[fmt.Sprint("c", c)] = map[string]bool{}, map[string]bool{}
+	}
+	for w := range writers {
+		l.done.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				l.one(nodes[(w+i)%len(nodes)], fmt.Sprint("c", i%cells), fmt.Sprintf("%d-%d", w, i))
+			}
+		})
+	}
+	return l
+}
+
+func (l *ledger) one(n *node, cell, id string) {
+	l.mu.Lock()
+	l.ambiguous[cell][id] = true // until we know better
+	l.n++
+	l.mu.Unlock()
+	resp, err := client.Get(n.address() + "/add?cell=" + cell + "&id=" + id)
+	if err != nil {
+		time.Sleep(5 * time.Millisecond) // a node that is down refuses at once: do not spin
+		return
+	}
+	b, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err == nil && resp.StatusCode == http.StatusOK && string(b) == "ok" {
+		l.mu.Lock()
+		delete(l.ambiguous[cell], id)
+		l.acked[cell][id] = true
+		l.mu.Unlock()
+	}
+}
+
+// progress waits until n more writes were acknowledged.
+func (l *ledger) progress(n int) {
+	l.t.Helper()
+	start := l.total()
+	for end := time.Now().Add(time.Minute); l.total() < start+n; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			l.t.Fatalf("%d writes were acknowledged in a minute, %d were waited for", l.total()-start, n)
+		}
+	}
+}
+
+func (l *ledger) total() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.acked {
+		n += len(c)
+	}
+	return n
+}
+
+// check ends the writers and compares what is there, as every node tells it.
+func (l *ledger) check(nodes ...*node) {
+	l.t.Helper()
+	close(l.stop)
+	l.done.Wait()
+	lost, twice, foreign := 0, 0, 0
+	for _, n := range nodes {
+		n.ready()
+		for cell := range l.acked {
+			there := l.read(n, cell)
+			for id := range l.acked[cell] {
+				if there[id] == 0 {
+					lost++
+				}
+			}
+			for id, times := range there {
+				if times > 1 {
+					twice++
+				}
+				if !l.acked[cell][id] && !l.ambiguous[cell][id] {
+					foreign++
+				}
+			}
+		}
+	}
+	l.t.Logf("%d writes, %d acknowledged; through %d nodes: %d lost, %d doubled, %d that nobody wrote", l.n, l.total(), len(nodes), lost, twice, foreign)
+	if lost+twice+foreign > 0 {
+		l.t.Error("the ledger does not agree")
+	}
+}
+
+func (l *ledger) read(n *node, cell string) map[string]int {
+	l.t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		resp, err := client.Get(n.address() + "/?cell=" + cell + "&read")
+		if err != nil {
+			continue
+		}
+		var ids map[string]int
+		err = json.NewDecoder(resp.Body).Decode(&ids)
+		resp.Body.Close()
+		if err == nil && resp.StatusCode == http.StatusOK {
+			return ids
+		}
+	}
+	l.t.Fatalf("%s cannot be read through %s", cell, n.name)
+	return nil
+}
