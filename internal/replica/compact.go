@@ -1,23 +1,29 @@
 package replica
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/superfly/ltx"
 
 	"celld/internal/bucket"
+	"celld/internal/id"
 )
 
 const (
 	// fanout is how many objects of one level make one of the next. 40,000 raw
 	// objects then restore through at most 9 of each of five levels.
 	fanout = 10
-	// backlog is how many objects of one level may stand before uploads wait for
-	// compaction: it bounds what a restore has to walk.
+	// backlog is how many objects of one level may stand before uploads slow down
+	// for compaction: it bounds what a restore has to walk.
 	backlog = 3 * fanout
+	// backlogWait is how much slower an upload gets. It is far below the time that an
+	// output may wait for its proof: compaction that is slow or fails loses no write.
+	backlogWait = 250 * time.Millisecond
 	// compactTimeout bounds one compaction; one that fails is asked for again by a later upload.
 	compactTimeout = 2 * time.Minute
 	// maxLevel is the highest level below snapshots.
@@ -25,22 +31,30 @@ const (
 )
 
 // uploaded counts an object of this epoch, and sees to it that compaction keeps
-// up: where too many stand the upload waits for a job to end.
+// up: where too many stand, the upload gives a job some time to end. It never
+// fails because of compaction.
 func (s *Stream) uploaded(ctx context.Context, r Range) {
 	s.mu.Lock()
+	if r.Min != s.landed+1 { // uploaded again, or something before it is missing
+		s.mu.Unlock()
+		return
+	}
+	s.landed = r.Max
 	s.add(LevelRaw, r)
 	s.work()
-	for s.backlog() && s.done != nil && ctx.Err() == nil {
-		done := s.done
-		s.mu.Unlock()
-		select {
-		case <-done:
-		case <-ctx.Done():
-		}
-		s.mu.Lock()
-		s.work()
-	}
+	done := s.done
+	wait := done != nil && s.backlog()
 	s.mu.Unlock()
+	if !wait {
+		return
+	}
+	t := time.NewTimer(backlogWait)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // backlog: some level holds far more than it should.
@@ -59,7 +73,11 @@ func (s *Stream) work() {
 		return
 	}
 	if s.wants {
-		s.background("snapshot", s.Snapshot, func() { s.wants = false })
+		var upTo id.TXID
+		s.background("snapshot", func(ctx context.Context) (err error) {
+			upTo, err = s.Snapshot(ctx)
+			return err
+		}, func() { s.covered(upTo) })
 		return
 	}
 	for level := len(s.levels) - 1; level >= 0; level-- {
@@ -74,11 +92,15 @@ func (s *Stream) add(level int, r Range) {
 	for len(s.levels) <= level {
 		s.levels = append(s.levels, nil)
 	}
-	l := s.levels[level]
-	if n := len(l); n > 0 && (l[n-1] == r || r.Min <= l[n-1].Max) {
-		return // uploaded again
+	s.levels[level] = append(s.levels[level], r)
+}
+
+// covered takes note of a snapshot: objects that it holds need no raising; s.mu is held.
+func (s *Stream) covered(upTo id.TXID) {
+	s.wants, s.before = false, 1
+	for level, l := range s.levels {
+		s.levels[level] = slices.DeleteFunc(l, func(r Range) bool { return r.Max <= upTo })
 	}
-	s.levels[level] = append(l, r)
 }
 
 // start raises the oldest objects of a level; s.mu is held.
@@ -134,7 +156,7 @@ func (s *Stream) raise(ctx context.Context, level int, inputs []Range) error {
 			return fmt.Errorf("%s: %w", k, err)
 		}
 		defer body.Close()
-		readers = append(readers, body)
+		readers = append(readers, newSource(body))
 	}
 	out := Key{s.cell, s.epoch, level + 1, Range{inputs[0].Min, inputs[len(inputs)-1].Max}}
 	return s.r.putCompacted(ctx, out, readers)
@@ -143,7 +165,14 @@ func (s *Stream) raise(ctx context.Context, level int, inputs []Range) error {
 // putCompacted streams a merge into the bucket; nothing is visible before it is whole.
 func (r *Replicator) putCompacted(ctx context.Context, k Key, readers []io.Reader) error {
 	pr, pw := io.Pipe()
-	r.jobs.Go(func() { pw.CloseWithError(compactTo(ctx, pw, readers)) })
+	r.jobs.Go(func() {
+		w := bufio.NewWriterSize(pw, readBuffer)
+		err := compactTo(ctx, w, readers)
+		if err == nil {
+			err = w.Flush()
+		}
+		pw.CloseWithError(err)
+	})
 	defer pr.Close()
 	if _, err := r.store.PutStream(ctx, k.String(), pr, -1, bucket.PutOptions{}); err != nil {
 		return fmt.Errorf("write %s: %w", k, err)
@@ -161,22 +190,32 @@ func compactTo(ctx context.Context, w io.Writer, readers []io.Reader) error {
 }
 
 // Snapshot writes everything up to the newest uploaded object as one, so that
-// the next restore is short. It streams what lies in the bucket.
-func (s *Stream) Snapshot(ctx context.Context) error {
+// the next restore is short, and tells how far it goes. It streams what lies in
+// the bucket. An object of this epoch must be there: alone, a snapshot that ends
+// before the epoch begins would look like a gap.
+func (s *Stream) Snapshot(ctx context.Context) (id.TXID, error) {
 	keys, err := s.r.list(ctx, s.cell)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	chain, err := plan(s.cell, keys, s.epoch+1)
-	if err != nil || len(chain) < 2 {
-		return err
+	if err != nil || len(chain) == 0 {
+		return 0, err
+	}
+	last := chain[len(chain)-1]
+	switch {
+	case len(chain) == 1:
+		return last.Max, nil
+	case last.Epoch != s.epoch:
+		return 0, fmt.Errorf("epoch %d of cell %s has nothing in the bucket yet", s.epoch, s.cell)
 	}
 	readers := make([]io.Reader, len(chain))
 	for i, k := range chain {
-		readers[i] = &lazy{ctx: ctx, r: s.r, key: k.String()}
-		defer readers[i].(*lazy).Close()
+		l := &lazy{ctx: ctx, r: s.r, key: k.String()}
+		defer l.Close()
+		readers[i] = newSource(l)
 	}
-	return s.r.putCompacted(ctx, Key{s.cell, s.epoch, LevelSnapshot, Range{1, chain[len(chain)-1].Max}}, readers)
+	return last.Max, s.r.putCompacted(ctx, Key{s.cell, s.epoch, LevelSnapshot, Range{1, last.Max}}, readers)
 }
 
 // lazy opens an object when it is first read.

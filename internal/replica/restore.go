@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/superfly/ltx"
 
@@ -60,8 +61,10 @@ func (r *Replicator) Close() {
 func (r *Replicator) Open(ctx context.Context, cell id.Cell, epoch id.Epoch, dir string, st *storage.Storage) (*Stream, id.TXID, error) {
 	s := &Stream{r: r, cell: cell, epoch: epoch, st: st}
 	path := filepath.Join(dir, storage.FileName)
-	if ok, err := s.resume(path); err != nil || ok {
-		return s, s.pos, err
+	if ok, err := s.resume(path); err != nil {
+		return nil, 0, err
+	} else if ok {
+		return s, s.pos, nil
 	}
 	keys, err := r.list(ctx, cell)
 	if err != nil {
@@ -74,8 +77,14 @@ func (r *Replicator) Open(ctx context.Context, cell id.Cell, epoch id.Epoch, dir
 	if err := s.restore(ctx, path, chain); err != nil {
 		return nil, 0, err
 	}
-	s.wants = len(chain) > manyObjects
+	s.begin(len(chain))
 	return s, s.pos, nil
+}
+
+// begin starts the stream behind a position that objects of the bucket hold.
+func (s *Stream) begin(objects int) {
+	s.landed, s.before = s.pos, objects
+	s.wants = objects > manyObjects
 }
 
 func (r *Replicator) list(ctx context.Context, cell id.Cell) ([]Key, error) {
@@ -112,10 +121,15 @@ func (s *Stream) restore(ctx context.Context, path string, chain []Key) error {
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
 	ctx, cancel := context.WithCancel(ctx)
+	var opening sync.WaitGroup
+	defer opening.Wait()
 	defer cancel()
-	bodies := s.r.fetch(ctx, chain)
+	bodies := s.r.fetch(ctx, &opening, chain)
 	for _, k := range chain {
-		got := <-bodies
+		got, ok := <-bodies
+		if !ok {
+			return fmt.Errorf("restore cell %s: %w", s.cell, context.Cause(ctx))
+		}
 		if got.err != nil {
 			return fmt.Errorf("restore cell %s: %s: %w", s.cell, k, got.err)
 		}
@@ -126,7 +140,7 @@ func (s *Stream) restore(ctx context.Context, path string, chain []Key) error {
 		}
 	}
 	if err := tmp.Close(); err != nil {
-		return err
+		return s.diskError(err)
 	}
 	return os.Rename(tmp.Name(), path)
 }
@@ -137,10 +151,11 @@ type fetched struct {
 }
 
 // fetch opens the objects of a chain in order, a few ahead of who reads them.
-func (r *Replicator) fetch(ctx context.Context, chain []Key) <-chan fetched {
+// When ctx ends it closes those that nobody took; wg counts what it started.
+func (r *Replicator) fetch(ctx context.Context, wg *sync.WaitGroup, chain []Key) <-chan fetched {
 	slots := make(chan chan fetched, ahead)
 	out := make(chan fetched)
-	go func() {
+	wg.Go(func() {
 		defer close(slots)
 		for _, k := range chain {
 			slot := make(chan fetched, 1)
@@ -149,81 +164,86 @@ func (r *Replicator) fetch(ctx context.Context, chain []Key) <-chan fetched {
 			case <-ctx.Done():
 				return
 			}
-			go func() {
+			wg.Go(func() {
 				body, _, err := r.store.Open(ctx, k.String(), 0, -1)
 				slot <- fetched{body, err}
-			}()
+			})
 		}
-	}()
-	go func() {
+	})
+	wg.Go(func() {
 		defer close(out)
 		for slot := range slots {
 			f := <-slot
 			select {
 			case out <- f:
 			case <-ctx.Done():
-				if f.body != nil {
+				if f.err == nil {
 					f.body.Close()
 				}
 			}
 		}
-	}()
+	})
 	return out
 }
 
 // apply writes one object's pages, and checks that it follows the one before.
 func (s *Stream) apply(dst *os.File, k Key, body io.Reader) error {
-	corrupt := func(format string, args ...any) error {
-		return &CorruptError{s.cell, []string{k.String()}, fmt.Sprintf(format, args...)}
-	}
-	dec := ltx.NewDecoder(body)
-	if err := dec.DecodeHeader(); err != nil {
-		return corrupt("its header does not decode: %v", err)
-	}
-	h := dec.Header()
+	src := newSource(body)
+	var size uint32
+	var disk error
+	trailer, err := decode(src, func(h ltx.Header) error {
+		size = h.Commit
+		return s.follows(k, h)
+	}, func(n uint32, data []byte) error {
+		if _, disk = dst.WriteAt(data, int64(n-1)*sqlite.PageSize); disk != nil {
+			return disk
+		}
+		s.sums.set(n, pageSum(n, data))
+		return nil
+	})
 	switch {
-	case h.PageSize != sqlite.PageSize:
-		return corrupt("it has pages of %d bytes", h.PageSize)
-	case id.TXID(h.MinTXID) != k.Min || id.TXID(h.MaxTXID) != k.Max:
-		return corrupt("it holds transactions %s-%s", h.MinTXID, h.MaxTXID)
-	case k.Min != s.pos+1 && k.Min != 1:
-		return corrupt("it does not follow transaction %d", s.pos)
-	case k.Min != 1 && h.PreApplyChecksum != s.sums.checksum():
-		return corrupt("it was made on a database with the checksum %s, but the one before it gives %s", h.PreApplyChecksum, s.sums.checksum())
+	case disk != nil:
+		return s.diskError(disk)
+	case src.failed != nil: // the object may be whole: another try may read it
+		return fmt.Errorf("restore cell %s: read %s: %w", s.cell, k, src.failed)
+	case err != nil:
+		return &CorruptError{s.cell, []string{k.String()}, err.Error()}
 	}
-	if k.Min == 1 {
-		s.sums = sums{}
+	s.sums.resize(size)
+	if post := trailer.PostApplyChecksum; post != s.sums.checksum() {
+		return &CorruptError{s.cell, []string{k.String()}, fmt.Sprintf("applied, the database has the checksum %s, not %s", s.sums.checksum(), post)}
 	}
-	page := make([]byte, sqlite.PageSize)
-	for {
-		var ph ltx.PageHeader
-		err := dec.DecodePage(&ph, page)
-		if errors.Is(err, io.EOF) && err == io.EOF {
-			break
-		}
-		if err != nil {
-			return corrupt("a page does not decode: %v", err)
-		}
-		if ph.Pgno == 0 || ph.Pgno > h.Commit {
-			return corrupt("it holds page %d of a database of %d", ph.Pgno, h.Commit)
-		}
-		if _, err := dst.WriteAt(page, int64(ph.Pgno-1)*sqlite.PageSize); err != nil {
-			return fmt.Errorf("restore cell %s: %w", s.cell, err)
-		}
-		s.sums.set(ph.Pgno, pageSum(ph.Pgno, page))
+	if err := dst.Truncate(int64(size) * sqlite.PageSize); err != nil {
+		return s.diskError(err)
 	}
-	if err := dec.Close(); err != nil {
-		return corrupt("it is damaged: %v", err)
-	}
-	s.sums.resize(h.Commit)
-	if post := dec.Trailer().PostApplyChecksum; post != s.sums.checksum() {
-		return corrupt("applied, the database has the checksum %s, not %s", s.sums.checksum(), post)
-	}
-	if err := dst.Truncate(int64(h.Commit) * sqlite.PageSize); err != nil {
-		return fmt.Errorf("restore cell %s: %w", s.cell, err)
-	}
-	s.pos, s.size = k.Max, h.Commit
+	s.pos, s.size = k.Max, size
 	return nil
+}
+
+// follows checks that an object is what its key says, and continues the one before.
+func (s *Stream) follows(k Key, h ltx.Header) error {
+	switch {
+	case id.TXID(h.MinTXID) != k.Min || id.TXID(h.MaxTXID) != k.Max:
+		return fmt.Errorf("it holds transactions %s-%s", h.MinTXID, h.MaxTXID)
+	case k.Min == 1:
+		s.sums = sums{}
+	case k.Min != s.pos+1:
+		return fmt.Errorf("it does not follow transaction %d", s.pos)
+	case h.PreApplyChecksum != s.sums.checksum():
+		return fmt.Errorf("it was made on a database with the checksum %s, but the one before it gives %s", h.PreApplyChecksum, s.sums.checksum())
+	}
+	return nil
+}
+
+// ErrDiskFull: this node has no room for the cell. Nothing in the bucket is concerned.
+var ErrDiskFull = errors.New("the disk of this node is full: free space below its work directory, or start it on a larger one; the bucket is untouched")
+
+// diskError says what a failure of the local disk means.
+func (s *Stream) diskError(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("restore cell %s: %w (%w)", s.cell, ErrDiskFull, err)
+	}
+	return fmt.Errorf("restore cell %s: %w", s.cell, err)
 }
 
 func removeDatabase(path string) error {
@@ -244,10 +264,11 @@ type note struct {
 	Epoch    id.Epoch     `json:"epoch"`
 	TXID     id.TXID      `json:"txid"`
 	Checksum ltx.Checksum `json:"checksum"`
+	Objects  int          `json:"objects"` // that a restore to here walks
 }
 
-func writeNote(path string, epoch id.Epoch, pos id.TXID, sum ltx.Checksum) error {
-	b, err := json.Marshal(note{epoch, pos, sum})
+func writeNote(path string, n note) error {
+	b, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
@@ -279,26 +300,35 @@ func (s *Stream) resume(path string) (bool, error) {
 	if info, err := os.Stat(path + "-wal"); err == nil && info.Size() > 0 {
 		return false, nil // it was not closed cleanly
 	}
-	f, err := os.Open(path)
-	if err != nil {
+	if sums, err := sumFile(path); err != nil || sums.checksum() != n.Checksum {
 		return false, nil
-	}
-	defer f.Close()
-	page := make([]byte, sqlite.PageSize)
-	for n := uint32(1); ; n++ {
-		if _, err := io.ReadFull(f, page); err != nil {
-			if !errors.Is(err, io.EOF) {
-				s.sums = sums{}
-				return false, nil
-			}
-			break
-		}
-		s.sums.set(n, pageSum(n, page))
-	}
-	if s.sums.checksum() != n.Checksum {
-		s.sums = sums{}
-		return false, nil
+	} else {
+		s.sums = sums
 	}
 	s.pos, s.size = n.TXID, uint32(len(s.sums.of))
+	s.begin(n.Objects)
 	return true, nil
+}
+
+// sumFile makes the table of page checksums of a database file.
+func sumFile(path string) (sums, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return sums{}, err
+	}
+	defer f.Close()
+	var s sums
+	page := make([]byte, sqlite.PageSize)
+	for n := uint32(1); ; n++ {
+		_, err := io.ReadFull(f, page)
+		if err == io.EOF {
+			return s, nil
+		}
+		if err != nil {
+			return sums{}, err
+		}
+		if n != ltx.LockPgno(sqlite.PageSize) {
+			s.set(n, pageSum(n, page))
+		}
+	}
 }

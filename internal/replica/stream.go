@@ -51,10 +51,15 @@ type Stream struct {
 	size uint32
 	sums sums
 	rest fileMark // how the file stood when the database was closed
+	// broken is why nothing can be captured any more: the database is ahead of
+	// what was shipped, so this activation must end and restore.
+	broken error
 
 	mu      sync.Mutex
 	waiting *file         // what was captured since the last Take, merged
 	levels  [][]Range     // objects of this epoch that no higher level holds yet
+	landed  id.TXID       // everything up to it is in the bucket
+	before  int           // objects of older epochs that a restore would walk
 	wants   bool          // a snapshot would shorten the next restore
 	done    chan struct{} // closed when the compaction that runs has ended; nil: none runs
 }
@@ -63,14 +68,26 @@ type Stream struct {
 func (s *Stream) Position() id.TXID { return s.pos }
 
 // Capture makes what was committed since the last one a segment, and tells the
-// new position. The turn is held.
+// new position. The turn is held. After an error the stream captures no more.
 func (s *Stream) Capture() (id.TXID, error) {
+	if s.broken == nil {
+		if err := s.capture(); err != nil {
+			s.broken = fmt.Errorf("capture %s: %w", s.cell, err)
+		}
+	}
+	if s.broken != nil {
+		return 0, s.broken
+	}
+	return s.pos, nil
+}
+
+func (s *Stream) capture() error {
 	p, err := s.changed()
 	if err != nil {
-		return 0, fmt.Errorf("capture %s: %w", s.cell, err)
+		return err
 	}
 	if p.commit == 0 {
-		return s.pos, nil
+		return nil
 	}
 	f := file{Range: Range{s.pos + 1, s.pos + 1}, commit: p.commit, pre: s.sums.checksum(), at: time.Now(), pages: p.data}
 	if s.pos == 0 {
@@ -84,10 +101,10 @@ func (s *Stream) Capture() (id.TXID, error) {
 	s.sums.resize(p.commit)
 	f.post = s.sums.checksum()
 	if err := s.put(f); err != nil {
-		return 0, err
+		return err
 	}
 	s.pos, s.size = f.Max, p.commit
-	return s.pos, s.checkpoint()
+	return s.checkpoint()
 }
 
 // changed reads the log; a break in it makes a snapshot of the whole database.
@@ -170,6 +187,7 @@ func (s *Stream) put(f file) error {
 	for n, d := range f.pages {
 		w.pages[n] = d
 	}
+	cut(w.pages, w.commit, f.commit)
 	w.Max, w.commit, w.post, w.at = f.Max, f.commit, f.post, f.at
 	return nil
 }
@@ -223,6 +241,15 @@ func (s *Stream) Rest() error {
 	return s.rest.take(s.st.Path())
 }
 
+// objects is how many a restore to here would walk; s.mu is held.
+func (s *Stream) objects() int {
+	n := s.before
+	for _, l := range s.levels {
+		n += len(l)
+	}
+	return n
+}
+
 func (s *Stream) closeLog() {
 	if s.f != nil {
 		s.f.Close()
@@ -231,18 +258,19 @@ func (s *Stream) closeLog() {
 	s.log.reset()
 }
 
-// Close ends the stream; the files stay. Where nothing waits for the bucket, a
+// Close ends the stream; the files stay. Where all of it is in the bucket, a
 // note beside the database says what it is, so that the next activation here can
 // go on with it.
 func (s *Stream) Close() error {
 	s.closeLog()
 	s.mu.Lock()
-	clean := s.waiting == nil
+	clean := s.landed == s.pos && s.broken == nil
+	n := note{s.epoch, s.pos, s.sums.checksum(), s.objects()}
 	s.mu.Unlock()
 	if !clean || s.pos == 0 {
 		return dropNote(s.st.Path())
 	}
-	return writeNote(s.st.Path(), s.epoch, s.pos, s.sums.checksum())
+	return writeNote(s.st.Path(), n)
 }
 
 // fileMark is how a file stood at some moment.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"sync"
 
 	"celld/internal/sqlite"
 )
@@ -18,8 +20,18 @@ const (
 	walMagicLE  = 0x377f0682
 )
 
-// errRestarted: the log was emptied and begun again with other salts.
-var errRestarted = errors.New("the log was restarted")
+var (
+	// errRestarted: the log was emptied and begun again with other salts.
+	errRestarted = errors.New("the log was restarted")
+	// errDamaged: frames that the open database relies on are gone from its log.
+	// The database itself can no longer be trusted, the bucket can.
+	errDamaged = errors.New("the log was cut or overwritten while the database was open; the cell goes on from the bucket")
+)
+
+// framesAtOnce is how much of the log one read takes.
+const framesAtOnce = 8
+
+var frameBuffers = sync.Pool{New: func() any { return new([framesAtOnce * frameSize]byte) }}
 
 // wal reads the log of one database, from where it stopped last.
 type wal struct {
@@ -27,7 +39,6 @@ type wal struct {
 	order  binary.ByteOrder
 	salt   [8]byte
 	sum    [2]uint32 // running checksum up to offset
-	buf    []byte
 }
 
 // pages are the newest versions of the pages that transactions changed, and the
@@ -48,74 +59,134 @@ func (w *wal) read(f *os.File) (p pages, err error) {
 	} else if err := w.sameLog(f); err != nil {
 		return p, err
 	}
-	p.data = map[uint32][]byte{}
-	pending := map[uint32][]byte{}
-	offset, sum := w.offset, w.sum
-	for {
-		frame := make([]byte, frameSize)
-		n, err := f.ReadAt(frame, offset)
-		if n < frameSize {
-			if err == nil || errors.Is(err, io.EOF) {
-				break
-			}
+	buf := frameBuffers.Get().(*[framesAtOnce * frameSize]byte)
+	defer frameBuffers.Put(buf)
+	t := transactions{offset: w.offset, sum: w.sum, pages: pages{data: map[uint32][]byte{}}}
+	for more := true; more; {
+		n, err := f.ReadAt(buf[:], t.offset)
+		if err != nil && !errors.Is(err, io.EOF) {
 			return p, err
 		}
-		next, ok := w.check(frame, sum)
-		if !ok {
-			break // an older generation of the log, or a frame that is being written
-		}
-		sum, offset = next, offset+frameSize
-		pending[binary.BigEndian.Uint32(frame)] = frame[frameHeader:]
-		if size := binary.BigEndian.Uint32(frame[4:]); size != 0 {
-			for n, d := range pending {
-				p.data[n] = d
-			}
-			clear(pending)
-			p.commit = size
-			w.offset, w.sum = offset, sum
-		}
+		more = w.frames(&t, buf[:n])
 	}
-	return p, nil
+	if t.pages.commit == 0 {
+		return p, w.reaches(f)
+	}
+	return t.pages, nil
 }
 
-func (w *wal) readHeader(f *os.File) (ok bool, err error) {
-	h := make([]byte, walHeader)
-	if n, err := f.ReadAt(h, 0); n < walHeader {
-		if errors.Is(err, io.EOF) {
-			return false, nil // nothing was written yet
+// transactions are what one read of the log found so far.
+type transactions struct {
+	offset  int64 // of the next frame
+	sum     [2]uint32
+	pending []page // of a transaction whose last frame was not seen yet
+	pages
+}
+
+type page struct {
+	n    uint32
+	data []byte
+}
+
+// frames takes the frames in b, and tells whether more may follow. A frame that
+// does not belong to the chain ends it: it is left from a transaction that was
+// rolled back, or of an older generation of the log.
+func (w *wal) frames(t *transactions, b []byte) (more bool) {
+	for more = len(b) == framesAtOnce*frameSize; len(b) >= frameSize; b = b[frameSize:] {
+		next, ok := w.check(b[:frameSize], t.sum)
+		if !ok {
+			return false
 		}
+		t.sum, t.offset = next, t.offset+frameSize
+		t.pending = append(t.pending, page{binary.BigEndian.Uint32(b), slices.Clone(b[frameHeader:frameSize])})
+		if size := binary.BigEndian.Uint32(b[4:]); size != 0 {
+			t.commit(size)
+			w.offset, w.sum = t.offset, t.sum
+		}
+	}
+	return more
+}
+
+// commit makes the pending pages part of the result.
+func (t *transactions) commit(size uint32) {
+	for _, p := range t.pending {
+		t.data[p.n] = p.data
+	}
+	t.pending = t.pending[:0]
+	cut(t.data, t.pages.commit, size)
+	t.pages.commit = size
+}
+
+// cut drops the pages behind the end of a database that shrank. Should it grow
+// again, what was there is not what is there.
+func cut(data map[uint32][]byte, before, now uint32) {
+	if now >= before {
+		return
+	}
+	for n := range data {
+		if n > now {
+			delete(data, n)
+		}
+	}
+}
+
+// reaches checks that everything that was read is still there.
+func (w *wal) reaches(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && info.Size() < w.offset {
+		err = errDamaged
+	}
+	return err
+}
+
+// readHeader begins with a log; ok is false while nothing was written to it.
+func (w *wal) readHeader(f *os.File) (ok bool, err error) {
+	var h [walHeader]byte
+	n, err := f.ReadAt(h[:], 0)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
 		return false, err
+	case n == 0:
+		return false, nil
+	}
+	order, sum, ok := parseHeader(h[:n])
+	if !ok {
+		return false, fmt.Errorf("%s does not begin like a log of a cell: %w", f.Name(), errDamaged)
+	}
+	copy(w.salt[:], h[16:24])
+	w.order, w.offset, w.sum = order, walHeader, sum
+	return true, nil
+}
+
+// parseHeader checks the header of a log, and gives what its frames go on from.
+func parseHeader(h []byte) (order binary.ByteOrder, sum [2]uint32, ok bool) {
+	if len(h) < walHeader || binary.BigEndian.Uint32(h[8:]) != sqlite.PageSize {
+		return nil, sum, false
 	}
 	switch binary.BigEndian.Uint32(h) {
 	case walMagicBE:
-		w.order = binary.BigEndian
+		order = binary.BigEndian
 	case walMagicLE:
-		w.order = binary.LittleEndian
+		order = binary.LittleEndian
 	default:
-		return false, fmt.Errorf("%s does not begin like a log of SQLite", f.Name())
+		return nil, sum, false
 	}
-	if size := binary.BigEndian.Uint32(h[8:]); size != sqlite.PageSize {
-		return false, fmt.Errorf("%s has pages of %d bytes, not %d", f.Name(), size, sqlite.PageSize)
-	}
-	sum := w.checksum([2]uint32{}, h[:24])
-	if sum != [2]uint32{binary.BigEndian.Uint32(h[24:]), binary.BigEndian.Uint32(h[28:])} {
-		return false, nil // half written
-	}
-	copy(w.salt[:], h[16:24])
-	w.offset, w.sum = walHeader, sum
-	return true, nil
+	sum = checksum(order, sum, h[:24])
+	return order, sum, sum == [2]uint32{binary.BigEndian.Uint32(h[24:]), binary.BigEndian.Uint32(h[28:])}
 }
 
 // sameLog looks whether the log is still the one that was read.
 func (w *wal) sameLog(f *os.File) error {
-	var salt [8]byte
-	if _, err := f.ReadAt(salt[:], 16); err != nil {
-		if errors.Is(err, io.EOF) {
-			return errRestarted // emptied
-		}
+	var h [walHeader]byte
+	n, err := f.ReadAt(h[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if salt != w.salt {
+	_, _, ok := parseHeader(h[:n])
+	switch {
+	case !ok:
+		return errDamaged
+	case string(h[16:24]) != string(w.salt[:]):
 		return errRestarted
 	}
 	return nil
@@ -129,15 +200,15 @@ func (w *wal) check(frame []byte, sum [2]uint32) ([2]uint32, bool) {
 	if string(frame[8:16]) != string(w.salt[:]) || binary.BigEndian.Uint32(frame) == 0 {
 		return sum, false
 	}
-	sum = w.checksum(sum, frame[:8])
-	sum = w.checksum(sum, frame[frameHeader:])
+	sum = checksum(w.order, sum, frame[:8])
+	sum = checksum(w.order, sum, frame[frameHeader:])
 	return sum, sum == [2]uint32{binary.BigEndian.Uint32(frame[16:]), binary.BigEndian.Uint32(frame[20:])}
 }
 
 // checksum is SQLite's own, over pairs of words.
-func (w *wal) checksum(s [2]uint32, b []byte) [2]uint32 {
+func checksum(order binary.ByteOrder, s [2]uint32, b []byte) [2]uint32 {
 	s0, s1 := s[0], s[1]
-	if w.order == binary.LittleEndian {
+	if order == binary.LittleEndian {
 		for ; len(b) >= 8; b = b[8:] {
 			s0 += binary.LittleEndian.Uint32(b) + s1
 			s1 += binary.LittleEndian.Uint32(b[4:]) + s0
