@@ -23,9 +23,18 @@ var weather = faultproxy.Faults{Delay: 2 * time.Millisecond, Jitter: 20 * time.M
 // A node alone on a bad store, killed again and again, half of the times with its disk.
 func TestOneNodeKilledOnABadStore(t *testing.T) {
 	r := newRig(t)
+	killedAgainAndAgain(t, r, func() { r.proxy.Set(weather) })
+	t.Logf("the store: %+v", r.proxy.Counts())
+}
+
+func TestOneNodeKilledOnADirectory(t *testing.T) {
+	killedAgainAndAgain(t, onDirectory(t), func() {})
+}
+
+func killedAgainAndAgain(t *testing.T, r *rig, worsen func()) {
 	n := r.node("one")
 	n.ready()
-	r.proxy.Set(weather)
+	worsen()
 	l := write(t, 4, 8, n)
 	for i := range *rounds {
 		l.progress(40)
@@ -39,7 +48,9 @@ func TestOneNodeKilledOnABadStore(t *testing.T) {
 		n.ready()
 	}
 	l.progress(20)
-	r.proxy.Set(faultproxy.Faults{})
+	if r.proxy != nil {
+		r.proxy.Set(faultproxy.Faults{})
+	}
 	l.check(n)
 }
 
@@ -56,7 +67,7 @@ func TestThreeNodes(t *testing.T) {
 		l.progress(60)
 		n := nodes[rnd.IntN(len(nodes))]
 		what := []string{"kill", "stop and continue", "graceful restart", "bucket away", "kill with its disk"}[i%5]
-		t.Logf("round %d: %s of %s", i, what, n.name)
+		began := time.Now()
 		switch what {
 		case "kill":
 			n.kill()
@@ -87,6 +98,7 @@ func TestThreeNodes(t *testing.T) {
 			r.proxy.Set(faultproxy.Faults{})
 		}
 		n.ready()
+		t.Logf("round %d: %s of %s, over after %v", i, what, n.name, time.Since(began).Round(time.Millisecond))
 	}
 	l.progress(20)
 	l.check(nodes...)

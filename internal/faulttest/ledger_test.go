@@ -2,6 +2,7 @@ package faulttest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,9 +17,10 @@ type ledger struct {
 	cells int
 
 	mu        sync.Mutex
-	acked     map[string]map[string]bool // ids by cell
+	acked     map[string]map[string]int // by cell and id: the place that the cell answered
 	ambiguous map[string]map[string]bool
 	n         int
+	endless   int // requests that had no end
 
 	stop chan struct{}
 	done sync.WaitGroup
@@ -26,9 +28,9 @@ type ledger struct {
 
 // write starts writers that go to nodes in turn, until end.
 func write(t *testing.T, cells, writers int, nodes ...*node) *ledger {
-	l := &ledger{t: t, cells: cells, acked: map[string]map[string]bool{}, ambiguous: map[string]map[string]bool{}, stop: make(chan struct{})}
+	l := &ledger{t: t, cells: cells, acked: map[string]map[string]int{}, ambiguous: map[string]map[string]bool{}, stop: make(chan struct{})}
 	for c := range cells {
-		l.acked[fmt.Sprint("c", c)], l.ambiguous[fmt.Sprint("c", c)] = map[string]bool{}, map[string]bool{}
+		l.acked[fmt.Sprint("c", c)], l.ambiguous[fmt.Sprint("c", c)] = map[string]int{}, map[string]bool{}
 	}
 	for w := range writers {
 		l.done.Go(func() {
@@ -52,15 +54,31 @@ func (l *ledger) one(n *node, cell, id string) {
 	l.mu.Unlock()
 	resp, err := client.Get(n.address() + "/add?cell=" + cell + "&id=" + id)
 	if err != nil {
+		l.ended(err)
 		time.Sleep(5 * time.Millisecond) // a node that is down refuses at once: do not spin
 		return
 	}
 	b, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if err == nil && resp.StatusCode == http.StatusOK && string(b) == "ok" {
+	l.ended(err)
+	var place int
+	if _, bad := fmt.Sscanf(string(b), "ok %d", &place); err != nil || bad != nil || resp.StatusCode != http.StatusOK {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.ambiguous[cell], id)
+	l.acked[cell][id] = place
+}
+
+// ended counts requests that only the client's patience ended.
+func (l *ledger) ended(err error) {
+	if net, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err); ok && net.Timeout() {
 		l.mu.Lock()
-		delete(l.ambiguous[cell], id)
-		l.acked[cell][id] = true
+		l.endless++
 		l.mu.Unlock()
 	}
 }
@@ -90,40 +108,46 @@ func (l *ledger) check(nodes ...*node) {
 	l.t.Helper()
 	close(l.stop)
 	l.done.Wait()
-	lost, twice, foreign := 0, 0, 0
+	lost, moved, twice, foreign := 0, 0, 0, 0
 	for _, n := range nodes {
 		n.ready()
 		for cell := range l.acked {
 			there := l.read(n, cell)
-			for id := range l.acked[cell] {
-				if there[id] == 0 {
+			for id, place := range l.acked[cell] {
+				if there[id].N == 0 {
 					lost++
+				} else if there[id].Seq != place { // two writers at once would give one place to two ids
+					moved++
 				}
 			}
-			for id, times := range there {
-				if times > 1 {
+			for id, row := range there {
+				if row.N > 1 {
 					twice++
 				}
-				if !l.acked[cell][id] && !l.ambiguous[cell][id] {
+				if l.acked[cell][id] == 0 && !l.ambiguous[cell][id] {
 					foreign++
 				}
 			}
 		}
 	}
-	l.t.Logf("%d writes, %d acknowledged; through %d nodes: %d lost, %d doubled, %d that nobody wrote", l.n, l.total(), len(nodes), lost, twice, foreign)
-	if lost+twice+foreign > 0 {
+	l.t.Logf("%d writes, %d acknowledged; through %d nodes: %d lost, %d moved, %d doubled, %d that nobody wrote; %d requests without an end",
+		l.n, l.total(), len(nodes), lost, moved, twice, foreign, l.endless)
+	if lost+moved+twice+foreign+l.endless > 0 {
 		l.t.Error("the ledger does not agree")
 	}
 }
 
-func (l *ledger) read(n *node, cell string) map[string]int {
+// row is an id as the cell holds it.
+type row struct{ N, Seq int }
+
+func (l *ledger) read(n *node, cell string) map[string]row {
 	l.t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		resp, err := client.Get(n.address() + "/?cell=" + cell + "&read")
 		if err != nil {
 			continue
 		}
-		var ids map[string]int
+		var ids map[string]row
 		err = json.NewDecoder(resp.Body).Decode(&ids)
 		resp.Body.Close()
 		if err == nil && resp.StatusCode == http.StatusOK {

@@ -54,10 +54,11 @@ type rig struct {
 	proxy *faultproxy.Proxy
 	url   string
 	env   []string // for processes behind the proxy
+	extra []string // settings of this story
 	store bucket.Store
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T, extra ...string) *rig {
 	url, env := buckettest.VersityGW(t)
 	endpoint := strings.TrimPrefix(env[0], "S3_ENDPOINT=")
 	proxy, err := faultproxy.Start(endpoint, *seed)
@@ -65,7 +66,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { proxy.Close() })
-	r := &rig{t: t, proxy: proxy, url: url, env: append([]string{"S3_ENDPOINT=" + proxy.URL()}, env[1:]...)}
+	r := &rig{t: t, proxy: proxy, url: url, env: append([]string{"S3_ENDPOINT=" + proxy.URL()}, env[1:]...), extra: extra}
 	r.store = buckettest.Open(t, url, env)
 	r.deploy()
 	return r
@@ -74,23 +75,38 @@ func newRig(t *testing.T) *rig {
 func (r *rig) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), r.env...)
-	cmd.Env = append(cmd.Env, "CELLD_BUCKET="+r.url, fmt.Sprintf("CELLD_TTL_MS=%d", ttl.Milliseconds()), "CELLD_CPU_LIMIT_MS=500", "CELLD_MAX_REQUEST_BODY_BYTES=1000000")
+	cmd.Env = append(cmd.Env, "CELLD_BUCKET="+r.url, fmt.Sprintf("CELLD_TTL_MS=%d", ttl.Milliseconds()), "CELLD_CPU_LIMIT_MS=500", "CELLD_MAX_REQUEST_BODY_BYTES=1000000", "CELLD_V8_HEAP_LIMIT_MB=64")
+	cmd.Env = append(cmd.Env, r.extra...)
 	return cmd
+}
+
+// onDirectory is a rig whose bucket is a directory, with no proxy before it.
+func onDirectory(t *testing.T) *rig {
+	r := &rig{t: t, url: "file://" + t.TempDir()}
+	r.store = buckettest.Open(t, r.url, nil)
+	r.deploy()
+	return r
 }
 
 func (r *rig) deploy() {
 	r.t.Helper()
-	dir := r.t.TempDir()
 	source, err := os.ReadFile("testdata/ledger.js")
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	os.WriteFile(filepath.Join(dir, "ledger.js"), source, 0o644)
-	os.WriteFile(filepath.Join(dir, "wrangler.json"), []byte(`{"name":"ledger","main":"ledger.js","compatibility_date":"2026-07-30",
-		"durable_objects":{"bindings":[{"name":"LEDGER","class_name":"Ledger"}]},"migrations":[{"tag":"1","new_sqlite_classes":["Ledger"]}]}`), 0o644)
-	if out, err := r.command("deploy", dir).CombinedOutput(); err != nil {
+	if out, err := r.deploySource(string(source)); err != nil {
 		r.t.Fatalf("deploy: %v\n%s", err, out)
 	}
+}
+
+// deploySource deploys one module and returns what the command said.
+func (r *rig) deploySource(source string) (string, error) {
+	dir := r.t.TempDir()
+	os.WriteFile(filepath.Join(dir, "ledger.js"), []byte(source), 0o644)
+	os.WriteFile(filepath.Join(dir, "wrangler.json"), []byte(`{"name":"ledger","main":"ledger.js","compatibility_date":"2026-07-30",
+		"durable_objects":{"bindings":[{"name":"LEDGER","class_name":"Ledger"}]},"migrations":[{"tag":"1","new_sqlite_classes":["Ledger"]}]}`), 0o644)
+	out, err := r.command("deploy", dir).CombinedOutput()
+	return string(out), err
 }
 
 // node is one process, which may be started again and again.
@@ -98,17 +114,20 @@ type node struct {
 	r    *rig
 	name string
 	dir  string
+	args []string // more than every node has
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd
 	url      string
 	internal string
-	log      *strings.Builder
+	log      *lockedBuilder // of all its runs
 	ended    chan struct{}
 }
 
-func (r *rig) node(name string) *node {
-	n := &node{r: r, name: name, dir: r.t.TempDir()}
+func (r *rig) node(name string, args ...string) *node { return r.nodeAt(name, r.t.TempDir(), args...) }
+
+func (r *rig) nodeAt(name, dir string, args ...string) *node {
+	n := &node{r: r, name: name, dir: dir, args: args, log: &lockedBuilder{}}
 	r.t.Cleanup(func() {
 		n.signal(syscall.SIGCONT)
 		n.kill()
@@ -126,9 +145,8 @@ var addresses = regexp.MustCompile(`serves (http://[0-9.:]+) \(internal ([0-9.:]
 // start runs the process and waits until it listens; whether it serves is asked by ready.
 func (n *node) start() {
 	n.r.t.Helper()
-	cmd := n.r.command("serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0", "--node", n.name, "--work-dir", n.dir)
-	log := &lockedBuilder{}
-	cmd.Stderr = log
+	cmd := n.r.command(append([]string{"serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0", "--node", n.name, "--work-dir", n.dir}, n.args...)...)
+	cmd.Stderr = n.log
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		n.r.t.Fatal(err)
@@ -149,10 +167,6 @@ func (n *node) start() {
 	}()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.log == nil {
-		n.log = &strings.Builder{}
-	}
-	log.to = n.log
 	n.cmd, n.ended = cmd, ended
 	if found != nil {
 		n.url, n.internal = found[1], found[2]
@@ -161,21 +175,20 @@ func (n *node) start() {
 
 // lockedBuilder gathers what a process says, over all its runs.
 type lockedBuilder struct {
-	mu    sync.Mutex
-	to    *strings.Builder
-	early []byte
+	mu   sync.Mutex
+	text strings.Builder
 }
 
 func (b *lockedBuilder) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.to == nil {
-		b.early = append(b.early, p...)
-		return len(p), nil
-	}
-	b.to.Write(b.early)
-	b.early = nil
-	return b.to.Write(p)
+	return b.text.Write(p)
+}
+
+func (b *lockedBuilder) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 func (n *node) signal(s syscall.Signal) {
@@ -223,4 +236,17 @@ func (n *node) ready() {
 		}
 	}
 	n.r.t.Fatalf("%s does not serve", n.name)
+}
+
+// says waits until the process has said one of these.
+func (n *node) says(t *testing.T, any ...string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for _, s := range any {
+			if strings.Contains(n.log.String(), s) {
+				return
+			}
+		}
+	}
+	t.Fatalf("%s said none of %q", n.name, any)
 }
