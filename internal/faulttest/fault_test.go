@@ -78,13 +78,17 @@ func TestThreeNodes(t *testing.T) {
 			os.RemoveAll(n.dir)
 			n.start()
 		case "stop and continue":
+			n.avoided.Store(1) // the other half has its requests there when it stops
 			n.signal(syscall.SIGSTOP)
+			n.avoided.Store(2)
 			time.Sleep(2 * ttl) // past its lease: that is the story
 			l.progress(20)
 			n.signal(syscall.SIGCONT)
 			if code := n.exit(3 * ttl); code != 3 {
 				t.Errorf("a node that was stopped past its lease ended with code %d", code)
 			}
+			fencedFor(t, n, "node_lease_watchdog_fence")
+			n.avoided.Store(0)
 			n.start()
 		case "graceful restart":
 			n.signal(syscall.SIGTERM)

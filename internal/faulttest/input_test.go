@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // What cannot start is refused when it is deployed, and what runs goes on.
@@ -107,19 +108,27 @@ func TestAFullDisk(t *testing.T) {
 	n := r.nodeAt("one", dir)
 	n.ready()
 	n.mustAdd(t, "c0", "before")
-	refused := 0
-	for range 40 {
+	refused := false
+	for i := 0; i < 40 && !refused; i++ {
+		began := time.Now()
 		resp, err := client.Get(n.address() + "/fill?cell=big")
 		if err != nil {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			refused++
-		}
+		refused = resp.StatusCode != http.StatusOK
+		t.Logf("after %d MiB: %d in %v", i, resp.StatusCode, time.Since(began))
 	}
-	if refused == 0 {
+	if !refused {
 		t.Error("40 MB fit on a disk of 12 MB")
+	}
+	for range 3 { // and neither does what follows hang
+		began := time.Now()
+		code, body := n.add(t, "big", "more")
+		t.Logf("after that: %d %s in %v", code, body, time.Since(began))
+		began = time.Now()
+		code, body = n.add(t, "c0", "more")
+		t.Logf("and elsewhere: %d %s in %v", code, body, time.Since(began))
 	}
 	n.kill()
 	n = r.node("another") // with room

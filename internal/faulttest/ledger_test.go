@@ -40,7 +40,11 @@ func write(t *testing.T, cells, writers int, nodes ...*node) *ledger {
 					return
 				default:
 				}
-				l.one(nodes[(w+i)%len(nodes)], fmt.Sprint("c", i%cells), fmt.Sprintf("%d-%d", w, i))
+				n := nodes[(w+i)%len(nodes)]
+				if int(n.avoided.Load()) > w%2 { // a process that stands still keeps its clients waiting
+					n = nodes[(w+i+1)%len(nodes)]
+				}
+				l.one(n, fmt.Sprint("c", i%cells), fmt.Sprintf("%d-%d", w, i))
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -115,6 +116,8 @@ type node struct {
 	name string
 	dir  string
 	args []string // more than every node has
+
+	avoided atomic.Int32 // by how many halves of the writers
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd
