@@ -36,7 +36,7 @@ func killedAgainAndAgain(t *testing.T, r *rig, worsen func()) {
 	n.ready()
 	worsen()
 	l := write(t, 4, 8, n)
-	for i := range *rounds {
+	for i := range size(5, 50) {
 		l.progress(40)
 		n.kill()
 		if i%2 == 1 {
@@ -63,16 +63,23 @@ func TestThreeNodes(t *testing.T) {
 	}
 	l := write(t, 6, 9, nodes...)
 	rnd := rand.New(rand.NewPCG(*seed, 0))
-	for i := range *rounds + 2 {
+	for i := range size(7, 60) {
 		l.progress(60)
 		n := nodes[rnd.IntN(len(nodes))]
-		what := []string{"kill", "stop and continue", "graceful restart", "bucket away", "kill with its disk"}[i%5]
+		what := []string{"kill", "stop and continue", "graceful restart", "bucket away", "kill with its disk", "kill of all"}[i%6]
 		began := time.Now()
 		switch what {
 		case "kill":
 			n.kill()
 			l.progress(20) // the others go on, and take its cells over
 			n.start()
+		case "kill of all":
+			for _, n := range nodes {
+				n.kill()
+			}
+			for _, n := range nodes {
+				n.start()
+			}
 		case "kill with its disk":
 			n.kill()
 			os.RemoveAll(n.dir)
@@ -81,7 +88,7 @@ func TestThreeNodes(t *testing.T) {
 			n.avoided.Store(1) // the other half has its requests there when it stops
 			n.signal(syscall.SIGSTOP)
 			n.avoided.Store(2)
-			time.Sleep(2 * ttl) // past its lease: that is the story
+			time.Sleep(time.Duration(size(2, 15)) * ttl) // past its lease: that is the story
 			l.progress(20)
 			n.signal(syscall.SIGCONT)
 			if code := n.exit(3 * ttl); code != 3 {
@@ -172,7 +179,7 @@ func TestAHandAtTheLease(t *testing.T) {
 
 // Many claim one cell through three nodes, while it is sent away again and again.
 func TestManyClaimants(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, "CELLD_MAX_CELL_REQUESTS=1000")
 	nodes := []*node{r.node("a"), r.node("b"), r.node("c")}
 	for _, n := range nodes {
 		n.ready()
@@ -191,8 +198,8 @@ func TestManyClaimants(t *testing.T) {
 			}
 		})
 	}
-	l := write(t, 1, 60, nodes...) // below the limit of calls in one cell, which would refuse
-	l.progress(1500)
+	l := write(t, 1, size(60, 200), nodes...)
+	l.progress(size(1500, 5000))
 	cancel()
 	evictors.Wait()
 	l.check(nodes...)
@@ -259,7 +266,7 @@ func TestBadGuests(t *testing.T) {
 
 // Damaged data is an error for its cell, names the object, and stops nobody else.
 func TestADamagedObject(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, "CELLD_OPERATION_DEADLINE_MS=3000")
 	n := r.node("one")
 	n.ready()
 	for _, c := range []string{"c0", "c1"} {
@@ -268,7 +275,9 @@ func TestADamagedObject(t *testing.T) {
 		}
 	}
 	n.signal(syscall.SIGTERM)
-	n.exit(time.Minute)
+	if code := n.exit(time.Minute); code != 0 {
+		t.Errorf("SIGTERM: exit code %d", code)
+	}
 	var damaged string
 	for o, err := range r.store.List(t.Context(), "cells/", "") {
 		if err != nil {

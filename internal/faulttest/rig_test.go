@@ -24,9 +24,17 @@ import (
 )
 
 var (
-	rounds = flag.Int("rounds", 5, "how many faults each long story holds")
-	seed   = flag.Uint64("seed", 1, "seed of their order")
+	long = flag.Bool("long", false, "tell every story at length")
+	seed = flag.Uint64("seed", 1, "seed of what befalls whom, and of the store's faults")
 )
+
+// size is how long a story is, in its short and in its long form.
+func size(short, atLength int) int {
+	if *long {
+		return atLength
+	}
+	return short
+}
 
 // ttl is short, so that a story of several leases takes seconds.
 const ttl = 2 * time.Second
