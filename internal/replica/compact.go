@@ -24,7 +24,7 @@ const (
 	// backlogWait is how much slower an upload gets. It is far below the time that an
 	// output may wait for its proof: compaction that is slow or fails loses no write.
 	backlogWait = 250 * time.Millisecond
-	// compactTimeout bounds one compaction; one that fails is asked for again by a later upload.
+	// compactTimeout bounds one compaction; one that fails is tried again some uploads later.
 	compactTimeout = 2 * time.Minute
 	// maxLevel is the highest level below snapshots.
 	maxLevel = LevelSnapshot - 1
@@ -41,7 +41,9 @@ func (s *Stream) uploaded(ctx context.Context, r Range) {
 	}
 	s.landed = r.Max
 	s.add(LevelRaw, r)
-	s.work()
+	if s.pause--; s.pause < 0 {
+		s.work()
+	}
 	done := s.done
 	wait := done != nil && s.backlog()
 	s.mu.Unlock()
@@ -132,6 +134,7 @@ func (s *Stream) background(what string, job func(context.Context) error, done f
 		defer s.mu.Unlock()
 		s.done = nil
 		if err != nil {
+			s.pause = fanout
 			s.r.log.Warn(what+" failed", "event", "ltx_compaction", "cell", s.cell, "err", err)
 			return
 		}

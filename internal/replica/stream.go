@@ -61,6 +61,7 @@ type Stream struct {
 	landed  id.TXID       // everything up to it is in the bucket
 	before  int           // objects of older epochs that a restore would walk
 	wants   bool          // a snapshot would shorten the next restore
+	pause   int           // uploads until compaction that failed is tried again
 	done    chan struct{} // closed when the compaction that runs has ended; nil: none runs
 }
 
