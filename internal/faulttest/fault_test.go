@@ -312,7 +312,5 @@ func TestADamagedObject(t *testing.T) {
 	if codes[200] != 1 || len(codes) != 2 {
 		t.Errorf("one of two cells is damaged: %v", codes)
 	}
-	if !strings.Contains(n.log.String(), damaged[strings.LastIndex(damaged, "/ltx/"):]) {
-		t.Errorf("nothing names %s in\n%s", damaged, n.log.String())
-	}
+	n.says(t, damaged[strings.LastIndex(damaged, "/ltx/"):])
 }
