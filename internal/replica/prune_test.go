@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -281,6 +282,90 @@ func TestPruneOnABrokenConnection(t *testing.T) {
 		var corrupt *CorruptError
 		if n, err := d.s.Prune(t.Context(), time.Hour, owned); n != 0 || !errors.Is(err, errStore) || errors.As(err, &corrupt) {
 			t.Errorf("%d deleted, %v", n, err)
+		}
+	})
+}
+
+// Whatever a cell went through, with superseded owners still at work, deleting
+// never changes what is restored.
+func TestPruneInRandomHistories(t *testing.T) {
+	total := 0
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 2))
+			r := replicator(t, mem.New())
+			epoch := id.Epoch(1)
+			d := open(t, r, epoch, t.TempDir())
+			d.exec("CREATE TABLE t (n)")
+			d.upload()
+			var stale *desk
+			for range 50 {
+				switch rnd.IntN(10) {
+				case 0: // another owner takes over; the one before does not know yet
+					r.jobs.Wait()
+					epoch++
+					stale, d = d, open(t, r, epoch, t.TempDir())
+				case 1:
+					if stale != nil {
+						stale.exec("INSERT INTO t VALUES ('stale')")
+						stale.upload()
+					}
+				case 2:
+					if stale != nil { // without data of its own epoch this fails, rightly
+						stale.s.Snapshot(t.Context())
+					}
+				case 3:
+					d.s.Snapshot(t.Context())
+				case 4:
+					time.Sleep(time.Duration(rnd.IntN(150)) * time.Minute)
+				case 5:
+					r.jobs.Wait()
+					want := restored(t, r, epoch+1)
+					n, err := d.s.Prune(t.Context(), time.Hour, owned)
+					if err != nil {
+						t.Fatalf("seed %d: %v", seed, err)
+					}
+					total += n
+					if !bytes.Equal(restored(t, r, epoch+1), want) {
+						t.Fatalf("seed %d: another database is restored after %d were deleted", seed, n)
+					}
+				default:
+					d.exec("INSERT INTO t VALUES (randomblob(?))", float64(rnd.IntN(9000)))
+					d.upload()
+				}
+			}
+			r.jobs.Wait()
+		})
+	}
+	if total == 0 {
+		t.Error("nothing was ever deleted")
+	}
+	t.Log(total, "objects deleted")
+}
+
+// The cell is lost right after the ownership read: what is then deleted was
+// useless to the new owner as well, and to all after it.
+func TestPruneWhileTheCellIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := mem.New()
+		r := replicator(t, store)
+		d := aHistory(t, r, 2*time.Hour)
+		var successor *desk
+		n, err := d.s.Prune(t.Context(), time.Hour, func(context.Context) error {
+			successor = open(t, r, 3, t.TempDir())
+			successor.exec("INSERT INTO t VALUES ('successor')")
+			successor.upload()
+			return nil
+		})
+		if err != nil || n == 0 {
+			t.Fatalf("%d deleted, %v", n, err)
+		}
+		d.exec("INSERT INTO t VALUES ('superseded')")
+		d.upload()
+		const rows = "SELECT count(*), max(n) FROM t"
+		want := successor.read(rows)
+		if got := open(t, r, 4, t.TempDir()).read(rows); got != want || !strings.Contains(got, "successor") {
+			t.Errorf("%s, the successor has %s", got, want)
 		}
 	})
 }
