@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -186,6 +187,7 @@ func TestManyClaimants(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var evictors sync.WaitGroup
+	var evicted atomic.Int32
 	cell := cellName(t, r)
 	for _, n := range nodes {
 		evictors.Go(func() {
@@ -193,6 +195,9 @@ func TestManyClaimants(t *testing.T) {
 				resp, err := client.Post("http://"+n.internal+"/evict/"+cell, "", nil)
 				if err == nil {
 					resp.Body.Close()
+					if resp.StatusCode < 300 {
+						evicted.Add(1)
+					}
 				}
 				time.Sleep(20 * time.Millisecond)
 			}
@@ -202,6 +207,10 @@ func TestManyClaimants(t *testing.T) {
 	l.progress(size(1500, 5000))
 	cancel()
 	evictors.Wait()
+	t.Logf("the cell was sent away %d times", evicted.Load())
+	if evicted.Load() < 3 {
+		t.Error("the cell hardly moved: nothing was shown")
+	}
 	l.check(nodes...)
 }
 

@@ -112,32 +112,60 @@ func (l *ledger) check(nodes ...*node) {
 	l.t.Helper()
 	close(l.stop)
 	l.done.Wait()
-	lost, moved, twice, foreign := 0, 0, 0, 0
+	var v verdict
 	for _, n := range nodes {
 		n.ready()
 		for cell := range l.acked {
-			there := l.read(n, cell)
-			for id, place := range l.acked[cell] {
-				if there[id].N == 0 {
-					lost++
-				} else if there[id].Seq != place { // two writers at once would give one place to two ids
-					moved++
-				}
-			}
-			for id, row := range there {
-				if row.N > 1 {
-					twice++
-				}
-				if l.acked[cell][id] == 0 && !l.ambiguous[cell][id] {
-					foreign++
-				}
-			}
+			v.compare(l.acked[cell], l.ambiguous[cell], l.read(n, cell))
 		}
 	}
-	l.t.Logf("%d writes, %d acknowledged; through %d nodes: %d lost, %d moved, %d doubled, %d that nobody wrote; %d requests without an end",
-		l.n, l.total(), len(nodes), lost, moved, twice, foreign, l.endless)
-	if lost+moved+twice+foreign+l.endless > 0 {
+	l.t.Logf("%d writes, %d acknowledged; through %d nodes: %+v; %d requests without an end", l.n, l.total(), len(nodes), v, l.endless)
+	if v != (verdict{}) || l.endless > 0 {
 		l.t.Error("the ledger does not agree")
+	}
+}
+
+// verdict counts what must not be.
+type verdict struct{ lost, moved, doubled, foreign int }
+
+// compare what one cell holds with what its writers were told.
+func (v *verdict) compare(acked map[string]int, ambiguous map[string]bool, there map[string]row) {
+	for id, place := range acked {
+		if r, is := there[id]; !is {
+			v.lost++
+		} else if r.Seq != place { // two writers at once would give one place to two ids
+			v.moved++
+		}
+	}
+	for id, r := range there {
+		if r.N > 1 {
+			v.doubled++
+		}
+		if acked[id] == 0 && !ambiguous[id] {
+			v.foreign++
+		}
+	}
+}
+
+func TestTheLedgerNotices(t *testing.T) {
+	acked, ambiguous := map[string]int{"a": 1, "b": 2}, map[string]bool{"c": true}
+	for _, c := range []struct {
+		name  string
+		there map[string]row
+		want  verdict
+	}{
+		{"nothing amiss", map[string]row{"a": {1, 1}, "b": {1, 2}}, verdict{}},
+		{"an ambiguous write that is there", map[string]row{"a": {1, 1}, "b": {1, 2}, "c": {1, 3}}, verdict{}},
+		{"a lost write", map[string]row{"a": {1, 1}}, verdict{lost: 1}},
+		{"two owners at once", map[string]row{"a": {1, 1}, "c": {1, 2}, "b": {1, 3}}, verdict{moved: 1}},
+		{"a call sent twice", map[string]row{"a": {2, 1}, "b": {1, 2}}, verdict{doubled: 1}},
+		{"an ambiguous call sent twice", map[string]row{"a": {1, 1}, "b": {1, 2}, "c": {2, 3}}, verdict{doubled: 1}},
+		{"what nobody wrote", map[string]row{"a": {1, 1}, "b": {1, 2}, "d": {1, 3}}, verdict{foreign: 1}},
+	} {
+		var v verdict
+		if v.compare(acked, ambiguous, c.there); v != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, v, c.want)
+		}
 	}
 }
 
