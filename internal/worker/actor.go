@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"celld/internal/call"
 	"celld/internal/cell"
@@ -29,17 +28,17 @@ type actor struct {
 	ops     map[uint32]*op // host promises that wait, by id
 	done    []completion   // results that wait for a turn
 	held    []completion   // results that wait for a critical section to end
-	waiting []func()       // events that wait for it
+	inbox   []event        // events of a cell that have not begun, in order
 	queued  bool           // a turn for done is on the run queue
-	section []uint32       // open critical sections, the innermost last
-	timers  map[uint32]*time.Timer
+	section []section      // open critical sections, the innermost last
+	timers  map[uint32]timer
 	in      map[uint32]*inBody
 	out     map[uint32]*outBody
 	pipes   map[uint32]*pipeEnd
 	calls   map[uint32]*reply // requests under way, by id
 	cancels map[uint32]context.CancelFunc
 	nextID  uint32
-	ended   func() // called once when a stateless actor has nothing left to do
+	ended   func() // called when a stateless actor has ended: its place is free
 	regular int    // open sockets that pin it
 
 	sockets    map[uint32]*jsSocket
@@ -147,48 +146,6 @@ func (a *actor) failure() error {
 	return a.closed
 }
 
-// event runs f in a turn of its own, behind an open critical section if there
-// is one. It does not wait for the turn; failed is told when it will not run.
-func (a *actor) event(f func() error, failed func(error)) {
-	job := func() {
-		if err := a.iso.turn(a, f); err != nil {
-			failed(err)
-		}
-	}
-	a.mu.Lock()
-	if a.closed != nil {
-		err := a.closed
-		a.mu.Unlock()
-		failed(err)
-		return
-	}
-	if len(a.section) > 0 {
-		a.waiting = append(a.waiting, func() {
-			if err := a.iso.later(job); err != nil {
-				failed(err)
-			}
-		})
-		a.mu.Unlock()
-		return
-	}
-	a.mu.Unlock()
-	if err := a.iso.submit(job); err != nil {
-		failed(err)
-	}
-}
-
-// inside runs f in a turn without regard to critical sections: for what belongs to the section itself.
-func (a *actor) inside(f func() error, failed func(error)) {
-	err := a.iso.submit(func() {
-		if err := a.iso.turn(a, f); err != nil {
-			failed(err)
-		}
-	})
-	if err != nil {
-		failed(err)
-	}
-}
-
 // emit queues an output behind the cell's earlier ones; a stateless actor has
 // nothing to prove.
 func (a *actor) emit(release func(error)) {
@@ -294,14 +251,10 @@ func (a *actor) complete(promise uint32, v hostcall.Value, err error) {
 	}
 }
 
-// blocks: an open critical section lets only its own results in.
-func (a *actor) blocks(section uint32) bool {
-	return len(a.section) > 0 && a.section[len(a.section)-1] != section
-}
-
 // settle is the job that takes all results that have come for a.
 func (a *actor) settle() {
 	a.mu.Lock()
+	a.holdBack() // a section may have opened since they came
 	batch := a.done
 	a.done, a.queued = nil, false
 	dead := a.closed != nil
@@ -338,49 +291,6 @@ func rejection(err error) hostcall.Value {
 	return hostcall.Text(t.class + "\x00" + t.message)
 }
 
-// ---- critical sections
-
-// enterSection holds back everything that is not of section n.
-func (a *actor) enterSection(n uint32) {
-	a.mu.Lock()
-	a.section = append(a.section, n)
-	a.mu.Unlock()
-	a.limitSection(n)
-}
-
-// leaveSection lets what waited go on, in order.
-func (a *actor) leaveSection(n uint32) {
-	a.mu.Lock()
-	for k := len(a.section) - 1; k >= 0; k-- {
-		if a.section[k] == n {
-			a.section = append(a.section[:k], a.section[k+1:]...)
-			break
-		}
-	}
-	var still []completion
-	for _, c := range a.held {
-		if a.blocks(c.section) {
-			still = append(still, c)
-		} else {
-			a.done = append(a.done, c)
-		}
-	}
-	a.held = still
-	wake := len(a.done) > 0 && !a.queued
-	a.queued = a.queued || wake
-	var events []func()
-	if len(a.section) == 0 {
-		events, a.waiting = a.waiting, nil
-	}
-	a.mu.Unlock()
-	if wake {
-		a.iso.later(a.settle)
-	}
-	for _, e := range events {
-		e()
-	}
-}
-
 // ---- the end
 
 // fail ends the actor from outside of its turn.
@@ -407,12 +317,20 @@ func (a *actor) end(cause error) {
 	}
 	a.closed = cause
 	calls, pipes, in, out, timers, sockets, foreign := a.calls, a.pipes, a.in, a.out, a.timers, a.sockets, a.foreign
-	a.calls, a.pipes, a.in, a.out, a.timers, a.sockets, a.waiting, a.held, a.done = nil, nil, nil, nil, nil, nil, nil, nil, nil
+	a.calls, a.pipes, a.in, a.out, a.timers, a.sockets, a.foreign, a.held, a.done = nil, nil, nil, nil, nil, nil, nil, nil, nil
+	inbox, sections := a.inbox, a.section
+	a.inbox, a.section = nil, nil
 	a.mu.Unlock()
+	for _, s := range sections {
+		s.limit.Stop()
+	}
+	for _, e := range inbox {
+		e.failed(cause)
+	}
 	a.iso.load.Add(-1)
 	a.stop(cause)
 	for _, t := range timers {
-		t.Stop()
+		t.timer.Stop()
 	}
 	for _, r := range calls {
 		r.fail(cause)
@@ -431,6 +349,9 @@ func (a *actor) end(cause error) {
 	}
 	for _, s := range foreign {
 		s.Abort(cause)
+	}
+	if a.ended != nil {
+		a.ended()
 	}
 }
 

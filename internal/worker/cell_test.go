@@ -25,6 +25,14 @@ type desk struct {
 	resets []error
 	obj    cell.Object
 	ended  bool
+	build  sync.Once
+	failed call.Service // why it could not be built
+}
+
+func (d *desk) isEnded() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ended
 }
 
 func (d *desk) ID() id.Cell               { return d.cell }
@@ -90,20 +98,32 @@ type house struct {
 }
 
 func (h *house) Cell(ctx context.Context, c id.Cell, name string) call.Service {
+	d := h.desk(c, name)
+	d.build.Do(func() {
+		obj, err := Engine{Current: func(string) (*Script, error) { return h.s, nil }}.Create(ctx, d)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.obj, d.ended = obj, err != nil
+		if err != nil {
+			d.failed = broken{err}
+		}
+	})
+	if d.failed != nil {
+		return d.failed
+	}
+	return d.obj
+}
+
+func (h *house) desk(c id.Cell, name string) *desk {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if d := h.by[c]; d != nil && !d.ended {
-		return d.obj
+	if d := h.by[c]; d != nil && !d.isEnded() {
+		return d
 	}
 	d := &desk{t: h.t, cell: c, name: name, st: storage.Open(h.t.TempDir())}
 	h.t.Cleanup(func() { d.st.Close() })
-	obj, err := Engine{Current: func(string) (*Script, error) { return h.s, nil }}.Create(ctx, d)
-	if err != nil {
-		return broken{err}
-	}
-	d.obj = obj
 	h.by[c] = d
-	return obj
+	return d
 }
 
 type broken struct{ err error }

@@ -19,7 +19,7 @@ type isolate struct {
 	frames frames
 
 	mu      sync.Mutex
-	queue   []func() // jobs in order of arrival
+	queue   []job // in order of arrival
 	head    int
 	running bool
 	dead    error // set once: no job runs any more
@@ -50,33 +50,41 @@ type handles struct {
 
 var errIsolateGone = fmt.Errorf("the isolate was given up: %w", call.ErrNotStarted)
 
-// submit runs job on the isolate: here and now when it is idle, else in its turn.
-func (i *isolate) submit(job func()) error {
+// job is one entry of the run queue. dropped, if there is one, is told when the
+// isolate dies before the job has run.
+type job struct {
+	run     func()
+	dropped func(error)
+}
+
+// submit runs a job on the isolate: here and now when it is idle, else in its turn.
+// An error means that it never runs; dropped is then not told.
+func (i *isolate) submit(run func(), dropped func(error)) error {
 	i.mu.Lock()
 	if i.dead != nil {
 		defer i.mu.Unlock()
-		return i.dead
+		return i.gone()
 	}
 	if i.running {
-		i.queue = append(i.queue, job)
+		i.queue = append(i.queue, job{run, dropped})
 		i.mu.Unlock()
 		return nil
 	}
 	i.running = true
 	i.mu.Unlock()
-	job()
+	run()
 	i.handOver()
 	return nil
 }
 
 // later queues a job and never runs it on the caller's goroutine, which may hold locks.
-func (i *isolate) later(job func()) error {
+func (i *isolate) later(run func()) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.dead != nil {
 		return i.dead
 	}
-	i.queue = append(i.queue, job)
+	i.queue = append(i.queue, job{run: run})
 	if !i.running {
 		i.running = true
 		go i.drain()
@@ -131,15 +139,15 @@ func (i *isolate) drain() {
 			i.mu.Unlock()
 			return
 		}
-		job := i.queue[i.head]
-		i.queue[i.head] = nil
+		next := i.queue[i.head]
+		i.queue[i.head] = job{}
 		i.head++
 		if i.head > 1024 && i.head*2 > len(i.queue) { // give the front back
 			i.queue = append(i.queue[:0], i.queue[i.head:]...)
 			i.head = 0
 		}
 		i.mu.Unlock()
-		job()
+		next.run()
 	}
 }
 
@@ -158,10 +166,34 @@ func (i *isolate) kill(cause error) {
 		i.mu.Unlock()
 		return
 	}
-	i.dead = cause
-	i.queue, i.head = nil, 0
+	never := i.die(cause)
 	i.mu.Unlock()
+	for _, j := range never {
+		j.drop(errIsolateGone)
+	}
 	i.script.lost(i, cause)
+}
+
+// die marks the isolate dead and returns the jobs that will never run; i.mu is held.
+func (i *isolate) die(cause error) []job {
+	never := i.queue[i.head:]
+	i.dead, i.queue, i.head = cause, nil, 0
+	return never
+}
+
+// gone is why the isolate takes no job, as who brings one is told: nothing of
+// it has begun. i.mu is held.
+func (i *isolate) gone() error {
+	if errors.Is(i.dead, call.ErrNotStarted) {
+		return i.dead
+	}
+	return errIsolateGone
+}
+
+func (j job) drop(cause error) {
+	if j.dropped != nil {
+		j.dropped(cause)
+	}
 }
 
 func (i *isolate) isDead() bool {

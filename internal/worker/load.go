@@ -259,9 +259,11 @@ func (i *isolate) shut(cause error) {
 			a.end(cause)
 		}
 		i.mu.Lock()
-		i.dead = cause
-		i.queue, i.head = nil, 0
+		never := i.die(cause)
 		i.mu.Unlock()
+		for _, j := range never {
+			j.drop(cause)
+		}
 	})
 	i.bury(cause)
 }
@@ -278,9 +280,6 @@ func (i *isolate) bury(cause error) {
 		a.end(cause)
 		if a.seat != nil {
 			a.seat.Reset(cause)
-		}
-		if a.ended != nil {
-			a.ended()
 		}
 	}
 	i.script.rt.watch.remove(i)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"celld/internal/call"
@@ -12,8 +13,47 @@ import (
 	"celld/internal/id"
 )
 
-// strikesAlone: a cell that was reset this often for running wild gets an isolate of its own.
-const strikesAlone = 2
+const (
+	// strikesAlone: a cell that was reset this often for running wild gets an isolate of its own.
+	strikesAlone = 2
+	// From then on it is built again only after a while, which doubles up to a limit.
+	firstBackoff = time.Second
+	lastBackoff  = time.Minute
+	// forgiven: strikes count no more when a cell ran that long without another.
+	forgiven = 10 * time.Minute
+)
+
+// strikes are a cell's resets for running wild.
+type strikes struct {
+	n    int
+	last time.Time
+}
+
+// backoff is how long after its last strike the cell is not built.
+func (s strikes) backoff() time.Duration {
+	if s.n < strikesAlone {
+		return 0
+	}
+	return min(firstBackoff<<min(s.n-strikesAlone, 10), lastBackoff)
+}
+
+// strike counts one. Those long past are forgotten, so that the map stays small.
+func (s *Script) strike(c id.Cell) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for other, st := range s.alone {
+		if now.Sub(st.last) > forgiven {
+			delete(s.alone, other)
+		}
+	}
+	s.alone[c] = strikes{s.alone[c].n + 1, now}
+}
+
+// errWild: a cell that ran wild several times is left alone for a while.
+func errWild(n int, wait time.Duration) error {
+	return fmt.Errorf("the Durable Object exceeded its CPU time limit %d times and is not started again for %v: %w", n, wait.Round(time.Millisecond), call.ErrOverloaded)
+}
 
 // Engine makes cells out of the Durable Object classes of whatever script
 // Current returns for a class.
@@ -47,9 +87,13 @@ func (e Engine) Create(ctx context.Context, seat cell.Seat) (cell.Object, error)
 // seatFor picks the isolate that a cell lives in.
 func (s *Script) seatFor(c id.Cell) (i *isolate, alone bool, err error) {
 	s.mu.Lock()
-	wild := s.alone[c] >= strikesAlone
+	past := s.alone[c]
 	s.mu.Unlock()
-	if wild {
+	since := time.Since(past.last)
+	if wait := past.backoff() - since; wait > 0 {
+		return nil, false, errWild(past.n, wait)
+	}
+	if past.n >= strikesAlone && since < forgiven {
 		i, err = s.newIsolate()
 		return i, true, err
 	}
@@ -71,6 +115,7 @@ type object struct {
 	*actor
 	script *Script
 	alone  bool
+	close  sync.Once
 }
 
 func (o *object) construct(ctx context.Context, class string) error {
@@ -124,15 +169,15 @@ func (o *object) Alarm(ctx context.Context, info cell.AlarmInfo) error {
 func (o *object) Busy() bool { return o.busy() }
 
 func (o *object) Close(cause error) {
-	if errors.Is(cause, ErrCPU) {
-		o.script.mu.Lock()
-		o.script.alone[o.seat.ID()]++
-		o.script.mu.Unlock()
-	}
 	o.fail(cause)
-	if o.alone {
-		go o.iso.shut(cause)
-	}
+	o.close.Do(func() {
+		if errors.Is(cause, ErrCPU) {
+			o.script.strike(o.seat.ID())
+		}
+		if o.alone {
+			go o.iso.shut(cause)
+		}
+	})
 }
 
 // storageSync is storage.sync(): settled when everything written so far is proven.
@@ -151,20 +196,4 @@ func resetCell(f hostcall.Frame) error {
 	a := actorOf(f)
 	a.resetCause = &call.Exception{Name: f.Arg(0).Str(), Message: f.Arg(1).Str(), Stack: a.iso.script.mapStack(f.Arg(2).Str()), Clone: append([]byte(nil), f.Arg(3).Bytes()...)}
 	return nil
-}
-
-// limitSection resets a cell whose critical section n stays open too long.
-func (a *actor) limitSection(n uint32) {
-	t := time.AfterFunc(blockLimit, func() {
-		a.mu.Lock()
-		open := false
-		for _, s := range a.section {
-			open = open || s == n
-		}
-		a.mu.Unlock()
-		if open && a.seat != nil {
-			a.seat.Reset(errWall)
-		}
-	})
-	context.AfterFunc(a.ctx, func() { t.Stop() })
 }

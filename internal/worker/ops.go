@@ -50,6 +50,12 @@ func ops() []hostcall.Op {
 
 // ---- timers
 
+// timer is one that runs, and the promise that it settles.
+type timer struct {
+	timer   *time.Timer
+	promise uint32
+}
+
 // timerWait is timer.wait(ms, timer): settled when the time has come.
 func timerWait(f hostcall.Frame) (func(context.Context) (hostcall.Value, error), error) {
 	a, promise := actorOf(f), actorOf(f).iso.promise
@@ -61,26 +67,27 @@ func timerWait(f hostcall.Frame) (func(context.Context) (hostcall.Value, error),
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.timers == nil {
-		a.timers = map[uint32]*time.Timer{}
+		a.timers = map[uint32]timer{}
 	}
-	a.timers[n] = time.AfterFunc(d, func() {
+	a.timers[n] = timer{promise: promise, timer: time.AfterFunc(d, func() {
 		a.mu.Lock()
 		delete(a.timers, n)
 		a.mu.Unlock()
 		a.complete(promise, hostcall.Value{}, nil)
-	})
+	})}
 	return nil, nil
 }
 
-// timerCancel is timer.cancel(timer, promise number): its promise stays pending and is forgotten.
+// timerCancel is timer.cancel(timer). Its promise is settled all the same, so that
+// nothing of the timer stays behind; JavaScript knows that it was cancelled.
 func timerCancel(f hostcall.Frame) error {
 	a, n := actorOf(f), uint32(f.Arg(0).Int())
 	a.mu.Lock()
-	t := a.timers[n]
+	t, ok := a.timers[n]
 	delete(a.timers, n)
 	a.mu.Unlock()
-	if t != nil {
-		t.Stop()
+	if ok && t.timer.Stop() {
+		a.complete(t.promise, hostcall.Value{}, nil)
 	}
 	return nil
 }

@@ -17,6 +17,9 @@ type pipeEnd struct {
 	n     uint32
 	queue *msgQueue // what JavaScript sent, for the other end to receive
 	peer  call.Pipe // set on the caller's side: where messages go
+
+	caller  bool   // our JavaScript opened the session
+	section uint32 // of the code that sent last, on the caller's side; guarded by a.mu
 }
 
 // msgQueue is one direction of a session.
@@ -154,7 +157,7 @@ func (c calledPipe) Close(cause error) { c.p.otherClosed(cause) }
 // deliver brings a message into JavaScript as an event.
 func (p *pipeEnd) deliver(msg []byte) {
 	i := p.a.iso
-	p.a.event(func() error {
+	p.event(func() error {
 		g := &i.args
 		g.Reset()
 		g.Num(float64(p.a.id))
@@ -165,10 +168,28 @@ func (p *pipeEnd) deliver(msg []byte) {
 	}, p.broken)
 }
 
-// otherClosed tells JavaScript that the session has ended.
+// event is an event of the actor. On the caller's side it belongs to the code
+// that called: what a critical section asked for must not wait for its end.
+func (p *pipeEnd) event(f func() error, failed func(error)) {
+	e := event{run: f, failed: failed}
+	if p.caller {
+		e.pipe = p
+	}
+	p.a.arrive(e)
+}
+
+// sentBy notes whose code sends.
+func (p *pipeEnd) sentBy(section uint32) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	p.section = section
+}
+
+// otherClosed tells JavaScript that the session has ended, behind the messages
+// that came before.
 func (p *pipeEnd) otherClosed(cause error) {
 	i := p.a.iso
-	p.a.inside(func() error {
+	p.event(func() error {
 		g := &i.args
 		g.Reset()
 		g.Num(float64(p.a.id))
@@ -179,9 +200,9 @@ func (p *pipeEnd) otherClosed(cause error) {
 			g.Value(rejection(outgoingError(cause)))
 		}
 		_, err := i.v.CallArgs(i.ctx, i.fn.pipeClosed, 0, g)
+		p.a.dropPipe(p.n)
 		return err
-	}, func(error) {})
-	p.a.dropPipe(p.n)
+	}, func(error) { p.a.dropPipe(p.n) })
 	if p.queue != nil {
 		p.queue.close(nil)
 	}
@@ -202,7 +223,7 @@ func (p *pipeEnd) broken(cause error) {
 // openTo opens a session with svc for JavaScript, which may send before it is open.
 func (a *actor) openTo(svc func(context.Context) (call.Service, error)) (uint32, error) {
 	out := newMsgQueue()
-	p := &pipeEnd{queue: out}
+	p := &pipeEnd{queue: out, caller: true, section: a.callSection()}
 	n, err := a.addPipe(p)
 	if err != nil {
 		return 0, err
@@ -249,13 +270,8 @@ func (p *pipeEnd) run(svc func(context.Context) (call.Service, error)) {
 			p.fromThere(err)
 			return
 		}
-		p.answer(msg)
+		p.deliver(msg)
 	}
-}
-
-// answer is deliver for the caller's side: a result belongs to the code that asked, so it is a completion.
-func (p *pipeEnd) answer(msg []byte) {
-	p.deliver(msg)
 }
 
 // fromThere ends the session as the other side did.
@@ -283,6 +299,7 @@ func pipeOps() []hostcall.Op {
 			if p == nil {
 				return nil
 			}
+			p.sentBy(a.callSection())
 			msg := append([]byte(nil), f.Arg(1).Bytes()...)
 			a.emit(func(err error) {
 				if err != nil {

@@ -14,6 +14,9 @@ import (
 // response has ended or its client is gone, as on the platform.
 const afterlife = 30 * time.Second
 
+// tries is how many isolates a request may find dying before it gives up.
+const tries = 3
+
 // errClientGone ends what nobody waits for any more.
 var errClientGone = errors.New("the client disconnected")
 
@@ -25,6 +28,16 @@ type Entrypoint struct {
 }
 
 func (e *Entrypoint) Fetch(ctx context.Context, r *call.Request) (*call.Response, error) {
+	for try := 1; ; try++ {
+		resp, err := e.fetchOnce(ctx, r)
+		if try == tries || !errors.Is(err, errIsolateGone) || ctx.Err() != nil {
+			return resp, err
+		}
+		// The isolate died of somebody else's request before this one had begun.
+	}
+}
+
+func (e *Entrypoint) fetchOnce(ctx context.Context, r *call.Request) (*call.Response, error) {
 	i, release, err := e.script.admit(ctx)
 	if err != nil {
 		return nil, err
@@ -135,9 +148,6 @@ func (a *actor) settled() {
 	}
 	a.end(nil)
 	a.iso.later(func() { a.iso.forget(a) })
-	if a.ended != nil {
-		a.ended()
-	}
 }
 
 // respond is worker.respond(call, status, statusText, headers, body, stream, length, flags, socket).

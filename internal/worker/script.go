@@ -48,7 +48,7 @@ type Script struct {
 	mu        sync.Mutex
 	stateless []*isolate
 	cells     []*isolate
-	alone     map[id.Cell]int // strikes of cells that ran wild
+	alone     map[id.Cell]strikes // of cells that ran wild
 	closed    bool
 }
 
@@ -59,7 +59,7 @@ func (rt *Runtime) Load(b *Bundle, o Options) (*Script, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Stateless, o.Cells = max(o.Stateless, 1), max(o.Cells, 1)
-	s := &Script{rt: rt, bundle: b, opts: o, alone: map[id.Cell]int{}}
+	s := &Script{rt: rt, bundle: b, opts: o, alone: map[id.Cell]strikes{}}
 	if o.MaxRequests > 0 {
 		s.slots = make(chan struct{}, o.MaxRequests)
 	}

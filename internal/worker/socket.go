@@ -129,13 +129,16 @@ func (s *jsSocket) Receive(ctx context.Context) (call.Frame, error) {
 	}
 }
 
-// Send brings a frame of the far end into JavaScript.
-func (s *jsSocket) Send(_ context.Context, f call.Frame) error {
+// Send brings a frame of the far end into JavaScript, and returns when it was
+// taken: who sends faster than the handler works has to wait.
+func (s *jsSocket) Send(ctx context.Context, f call.Frame) error {
 	if err := s.a.failure(); err != nil {
 		return err
 	}
 	i := s.a.iso
+	taken := make(chan struct{})
 	s.a.event(func() error {
+		defer close(taken)
 		g := &i.args
 		g.Reset()
 		g.Num(float64(s.a.id))
@@ -158,7 +161,14 @@ func (s *jsSocket) Send(_ context.Context, f call.Frame) error {
 		_, err := i.v.CallArgs(i.ctx, fn, 0, g)
 		return err
 	}, func(err error) { s.fail(err) })
-	return nil
+	select {
+	case <-taken:
+		return nil
+	case <-s.a.ctx.Done():
+		return context.Cause(s.a.ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Abort tells JavaScript that the far end was lost.

@@ -35,7 +35,7 @@ export function async<R = any>(name: string): (...args: any[]) => Promise<R> {
   const op = number(name);
   const call = host.async;
   return (...args) => {
-    if (frames.sections > 0) call_(sectionOp, frame()?.section ?? 0);
+    tellSection();
     return call(op, ...args);
   };
 }
@@ -60,6 +60,11 @@ const call_ = host.call;
 const sectionOp = number("worker.section");
 const get = host.extras.getContinuationPreservedEmbedderData;
 const set = host.extras.setContinuationPreservedEmbedderData;
+
+/** Tells Go whose code makes the next call, for calls that are answered later though they are not `async`. */
+export function tellSection(): void {
+  if (frames.sections > 0) call_(sectionOp, frame()?.section ?? 0);
+}
 
 export function frame(): Frame | undefined {
   return get() as Frame | undefined;

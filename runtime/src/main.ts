@@ -173,7 +173,7 @@ function alarm(id: number, call: number, retryCount: number, isRetry: boolean): 
   };
   try {
     if (typeof actor.instance.alarm !== "function") throw new TypeError("Handler does not export an alarm() function.");
-    Promise.resolve(actor.instance.alarm({ retryCount, isRetry, scheduledTime: 0 })).then(done, (e) => refuse(actor, call, e));
+    Promise.resolve(actor.instance.alarm({ retryCount, isRetry })).then(done, (e) => refuse(actor, call, e));
   } catch (error) {
     refuse(actor, call, error);
   }

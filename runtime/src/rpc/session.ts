@@ -342,15 +342,16 @@ export function dispose(value: unknown): void {
  * closes by itself when nothing is held any more; the next call then opens another.
  */
 export class Remote implements Hook {
-  readonly #open: () => Session;
+  readonly #open: (last: Session | undefined) => Session;
   #session: Session | undefined;
 
-  constructor(open: () => Session) {
+  /** open makes a session, or gives the last one back if it still serves. */
+  constructor(open: (last: Session | undefined) => Session) {
     this.#open = open;
   }
 
   call(path: readonly string[], args: readonly unknown[] | undefined) {
-    if (!this.#session?.open) this.#session = this.#open();
+    this.#session = this.#open(this.#session);
     return question(this.#session, ["export", 0], path, args);
   }
   dup(): Hook {

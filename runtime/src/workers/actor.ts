@@ -80,12 +80,20 @@ export class Actor {
     }
   }
 
+  /** Throws where the code of another actor uses what belongs to this one; cells of an isolate share their globals. */
+  readonly guard = (): void => {
+    if (current_() !== this.id) throw new Error(elsewhere);
+  };
+
   /** Gives the cell up: the next event builds it anew. */
   reset(cause: unknown): void {
     const e = describeError(cause);
     resetHost(e.name, e.message, e.stack, e.clone);
   }
 }
+
+const elsewhere =
+  "Cannot perform I/O on behalf of a different Durable Object. What belongs to one Durable Object, such as its storage, cannot be used by the code of another one, though both may run in the same isolate and see the same global variables.";
 
 let lastSection = 0;
 

@@ -70,6 +70,7 @@ export class DurableObjectState {
     this.#actor = actor;
     this.id = id;
     this.storage = new DurableObjectStorage({
+      guard: actor.guard,
       blockConcurrencyWhile: (f) => actor.blockConcurrencyWhile(f),
       deleteAllDeletesAlarm: true,
     });
@@ -78,9 +79,11 @@ export class DurableObjectState {
     Promise.resolve(promise);
   }
   blockConcurrencyWhile<R>(f: () => Promise<R>): Promise<R> {
+    this.#actor.guard();
     return this.#actor.blockConcurrencyWhile(f);
   }
   acceptWebSocket(ws: any, tags?: unknown[]): void {
+    this.#actor.guard();
     this.#sockets.accept(ws, tags);
   }
   getWebSockets(tag?: string): unknown[] {
@@ -103,6 +106,7 @@ export class DurableObjectState {
     return null;
   }
   abort(reason?: unknown): never {
+    this.#actor.guard();
     const error = reason instanceof Error ? reason : new Error(reason === undefined ? "Application called abort() to reset Durable Object." : String(reason));
     this.#actor.reset(error);
     throw error;

@@ -1,6 +1,6 @@
 // RPC sessions over pipes of the host, and the kinds of values beside stubs that they carry.
 
-import { deserialize, serialize, sync } from "../host";
+import { deserialize, serialize, sync, tellSection } from "../host";
 import type { Kind } from "../rpc/codec";
 import { Remote, Session } from "../rpc/session";
 import { LocalHook, stubFor } from "../rpc/stub";
@@ -20,7 +20,10 @@ const clone = { serialize, deserialize };
 function session(actor: Actor, pipe: number, main: unknown, keepOpen: boolean): Session {
   const s: Session = new Session({
     transport: {
-      send: (bytes) => sendHost(pipe, bytes),
+      send: (bytes) => {
+        tellSection();
+        sendHost(pipe, bytes);
+      },
       close: (reason) => {
         actor.pipes.delete(pipe);
         closeHost(pipe, reason?.message);
@@ -36,11 +39,18 @@ function session(actor: Actor, pipe: number, main: unknown, keepOpen: boolean): 
   return s;
 }
 
-/** The main object at the other end of pipes that open makes. */
+/**
+ * The main object at the other end of pipes that open makes. A session belongs to the actor that opened it: a stub that
+ * is kept in the global scope, as those of env are, opens one for each that calls through it.
+ */
 export function connect(open: () => number): Remote {
-  return new Remote(() => {
+  let owner: Actor | undefined;
+  return new Remote((last) => {
     const actor = current();
     if (actor === undefined) throw new Error("Disallowed operation called within global scope: RPC calls are not allowed there.");
+    if (last?.open && owner === actor) return last;
+    owner = actor;
+    tellSection();
     return session(actor, open(), undefined, false);
   });
 }

@@ -13,12 +13,18 @@ const size = sync<number>("sql.size");
 const perCall = 10;
 
 export class Sql {
+  readonly #guard: () => void;
+  constructor(guard: () => void) {
+    this.#guard = guard;
+  }
   exec(query: string, ...binds: unknown[]): SqlCursor {
+    this.#guard();
     const values = binds.map(bindable);
     while (values.length > perCall) bind(...values.splice(0, perCall));
-    return new SqlCursor(exec(String(query), ...values));
+    return new SqlCursor(exec(String(query), ...values), this.#guard);
   }
   get databaseSize(): number {
+    this.#guard();
     return size();
   }
   prepare(query: string): (...binds: unknown[]) => SqlCursor {
@@ -52,8 +58,10 @@ export class SqlCursor {
   #read: number;
   #written: number;
   readonly #columns: string[];
+  readonly #guard: () => void;
 
-  constructor([cursor, columns, rows, read, written]: [number, string, unknown[][] | undefined, number, number]) {
+  constructor([cursor, columns, rows, read, written]: [number, string, unknown[][] | undefined, number, number], guard: () => void) {
+    this.#guard = guard;
     this.#cursor = cursor;
     this.#columns = columns === "" ? [] : columns.split("\n");
     this.#rows = rows ?? [];
@@ -81,7 +89,10 @@ export class SqlCursor {
   }
 
   #step(): unknown[] | undefined {
-    if (this.#at === this.#rows.length && this.#cursor !== 0) this.#take(next(this.#cursor));
+    if (this.#at === this.#rows.length && this.#cursor !== 0) {
+      this.#guard();
+      this.#take(next(this.#cursor));
+    }
     return this.#at < this.#rows.length ? this.#rows[this.#at++] : undefined;
   }
 
@@ -90,6 +101,7 @@ export class SqlCursor {
     this.#rows = [];
     this.#at = 0;
     if (this.#cursor === 0) return rows;
+    this.#guard();
     this.#take(rest(this.#cursor));
     const all = rows.length === 0 ? this.#rows : rows.concat(this.#rows);
     this.#rows = [];

@@ -28,6 +28,8 @@ export interface ListOptions {
 }
 
 export interface Hooks {
+  /** Throws unless the code that runs is the cell's. */
+  guard(): void;
   blockConcurrencyWhile<R>(f: () => Promise<R>): Promise<R>;
   deleteAllDeletesAlarm: boolean;
 }
@@ -64,23 +66,38 @@ function text(v: unknown): string {
 
 /** storage.kv: the same store without promises. */
 class SyncKV {
+  readonly #guard: () => void;
+  constructor(guard: () => void) {
+    this.#guard = guard;
+  }
   get(key: string): unknown {
+    this.#guard();
     return getHost(String(key));
   }
   put(key: string, value: unknown): void {
+    this.#guard();
     putAll([[String(key), value]]);
   }
   delete(key: string): boolean {
+    this.#guard();
     return deleteHost(String(key));
   }
   list(options?: ListOptions): IterableIterator<[string, unknown]> {
+    this.#guard();
     return list(options).entries();
   }
 }
 
 /** What storage and a transaction have in common. check throws when it may not be used any more. */
 class Operations {
-  protected check(_verb: string): void {}
+  readonly #guard: () => void;
+  constructor(guard: () => void) {
+    this.#guard = guard;
+  }
+
+  protected check(_verb: string): void {
+    this.#guard();
+  }
 
   async get(key: string | string[]): Promise<unknown> {
     this.check("get");
@@ -145,6 +162,7 @@ export class DurableObjectTransaction extends Operations {
   #rolledBack = false;
 
   protected override check(verb: string): void {
+    super.check(verb);
     if (this.#rolledBack) throw new Error(`Cannot ${verb}() on rolled back transaction`);
   }
   rollback(): void {
@@ -158,20 +176,24 @@ export class DurableObjectTransaction extends Operations {
 
 export class DurableObjectStorage extends Operations {
   readonly #hooks: Hooks;
-  readonly sql = new Sql();
-  readonly kv = new SyncKV();
+  readonly sql: Sql;
+  readonly kv: SyncKV;
 
   constructor(hooks: Hooks) {
-    super();
+    super(hooks.guard);
     this.#hooks = hooks;
+    this.sql = new Sql(hooks.guard);
+    this.kv = new SyncKV(hooks.guard);
   }
 
   async deleteAll(): Promise<void> {
+    this.check("deleteAll");
     deleteAllHost(this.#hooks.deleteAllDeletesAlarm);
   }
 
   /** Everything that f writes lands together, or nothing of it. */
   transactionSync<R>(f: () => R): R {
+    this.check("transactionSync");
     const name = savepoint();
     let keep = false;
     try {
@@ -185,10 +207,11 @@ export class DurableObjectStorage extends Operations {
 
   /** The same over awaits; meanwhile no other event of the object runs. */
   async transaction<R>(f: (txn: DurableObjectTransaction) => Promise<R>): Promise<R> {
+    this.check("transaction");
     let failed: { error: unknown } | undefined;
     const result = await this.#hooks.blockConcurrencyWhile(async () => {
       const name = begin();
-      const txn = new DurableObjectTransaction();
+      const txn = new DurableObjectTransaction(this.#hooks.guard);
       let keep = false;
       try {
         const value = await f(txn);
@@ -206,7 +229,8 @@ export class DurableObjectStorage extends Operations {
     return result;
   }
 
-  sync(): Promise<void> {
+  async sync(): Promise<void> {
+    this.check("sync");
     return syncHost();
   }
 
