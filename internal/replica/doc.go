@@ -22,11 +22,13 @@
 // restore.go lists what there is, plan.go composes a lineage from it: the newest
 // epoch with data, clipped older ones before it, until a segment starts at TXID 1.
 // Each segment's checksum before must be the one after its predecessor. A gap or a
-// mismatch is an error that names the objects, never a silent cut.
+// mismatch is an error that names the objects, never a silent cut. decode.go reads
+// objects and trusts nothing in them. An activation whose every write reached the
+// bucket leaves a note beside its database, and the next one here may go on with it.
 //
 // # Compaction
 //
 // Ten segments of a level become one of the next (compact.go), written beside
-// them. A restore that had to walk many objects asks for a snapshot. Nothing is
-// deleted here.
+// them. A cell whose restore walks many objects asks for a snapshot. It never fails
+// an upload. Nothing is deleted here. docs/replication.md has the figures and limits.
 package replica

@@ -291,3 +291,101 @@ func TestStrangeNotes(t *testing.T) {
 		t.Errorf("%s", whole)
 	}
 }
+
+// The log was emptied behind the stream, with a commit in it that was not read:
+// the next segment is the whole database.
+func TestALogThatWasRestartedIsFollowedByTheWholeDatabase(t *testing.T) {
+	r := replicator(t, mem.New())
+	d := open(t, r, 1, t.TempDir())
+	d.exec("CREATE TABLE t (n)")
+	d.exec("CREATE TABLE u (n)")
+	d.upload()
+	d.commit("INSERT INTO t VALUES ('not read')")
+	db, err := d.st.DB()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Checkpoint(true); err != nil {
+		t.Fatal(err)
+	}
+	before := d.s.Position()
+	d.exec("INSERT INTO u VALUES ('read')")
+	if d.s.Position() != before+1 {
+		t.Errorf("position %d after %d", d.s.Position(), before)
+	}
+	d.exec("INSERT INTO u VALUES ('and on')")
+	d.upload()
+	if got := open(t, r, 2, t.TempDir()).read("SELECT n FROM t UNION ALL SELECT n FROM u"); got != "[[not read] [read] [and on]]" {
+		t.Error(got)
+	}
+}
+
+// Frames that the open database relies on are gone, wherever the log was cut.
+func TestALogThatWasCutUnderTheDatabase(t *testing.T) {
+	for _, left := range []int64{0, 10, walHeader, walHeader + frameSize, walHeader + frameSize + 9} {
+		d := open(t, replicator(t, mem.New()), 1, t.TempDir())
+		d.exec("CREATE TABLE t (n)")
+		d.exec("INSERT INTO t VALUES (1)")
+		d.exec("INSERT INTO t VALUES (2)")
+		if err := os.Truncate(d.st.Path()+"-wal", left); err != nil {
+			t.Fatal(err)
+		}
+		d.st.Exec("INSERT INTO t VALUES (3)")
+		d.st.Commit()
+		if pos, err := d.s.Capture(); !errors.Is(err, errDamaged) {
+			t.Errorf("cut to %d bytes: position %d, %v", left, pos, err)
+		}
+		d.st.Close()
+		d.s.Close()
+	}
+}
+
+// A transaction larger than the page cache writes frames before it commits. What
+// is rolled back after that lies behind the end of the log, and is overwritten.
+func TestTransactionsThatSpill(t *testing.T) {
+	const big = "INSERT INTO t SELECT NULL, randomblob(3000) FROM (WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 300) SELECT n FROM c)"
+	r := replicator(t, mem.New())
+	dir := t.TempDir()
+	d := open(t, r, 1, dir)
+	d.exec("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB)")
+	for i := range 4 {
+		size := func() int64 {
+			info, err := os.Stat(d.st.Path() + "-wal")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.Size()
+		}
+		before := size()
+		for _, sql := range []string{big, "UPDATE t SET v = randomblob(10)", big} {
+			c, err := d.st.Exec(sql)
+			if err == nil {
+				_, err = c.All()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if size() == before {
+			t.Fatal("it does not spill: this test shows nothing")
+		}
+		if i%2 == 0 {
+			if err := d.st.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.exec("INSERT INTO t VALUES (NULL, 'small')") // commits also what was not rolled back
+		d.exec("INSERT INTO t VALUES (NULL, 'smaller')")
+	}
+	if d.s.Position() != 9 {
+		t.Errorf("position %d", d.s.Position())
+	}
+	d.upload()
+	d.close()
+	want, _ := os.ReadFile(filepath.Join(dir, storage.FileName))
+	dir = t.TempDir()
+	open(t, r, 2, dir)
+	if got, err := os.ReadFile(filepath.Join(dir, storage.FileName)); err != nil || string(got) != string(want) {
+		t.Errorf("%d bytes restored of %d, %v", len(got), len(want), err)
+	}
+}

@@ -62,15 +62,19 @@ func (w *wal) read(f *os.File) (p pages, err error) {
 	buf := frameBuffers.Get().(*[framesAtOnce * frameSize]byte)
 	defer frameBuffers.Put(buf)
 	t := transactions{offset: w.offset, sum: w.sum, pages: pages{data: map[uint32][]byte{}}}
-	for more := true; more; {
-		n, err := f.ReadAt(buf[:], t.offset)
+	again := 0 // what is read once more, to see that it is still there
+	if w.offset > walHeader {
+		again = frameSize
+	}
+	for more := true; more; again = 0 {
+		n, err := f.ReadAt(buf[:], t.offset-int64(again))
 		if err != nil && !errors.Is(err, io.EOF) {
 			return p, err
 		}
-		more = w.frames(&t, buf[:n])
-	}
-	if t.pages.commit == 0 {
-		return p, w.reaches(f)
+		if again > 0 && !w.isLast(buf[:n]) {
+			return p, errDamaged
+		}
+		more = w.frames(&t, buf[again:n]) && n == len(buf)
 	}
 	return t.pages, nil
 }
@@ -88,11 +92,11 @@ type page struct {
 	data []byte
 }
 
-// frames takes the frames in b, and tells whether more may follow. A frame that
+// frames takes the frames in b, and tells whether all of them count. A frame that
 // does not belong to the chain ends it: it is left from a transaction that was
 // rolled back, or of an older generation of the log.
-func (w *wal) frames(t *transactions, b []byte) (more bool) {
-	for more = len(b) == framesAtOnce*frameSize; len(b) >= frameSize; b = b[frameSize:] {
+func (w *wal) frames(t *transactions, b []byte) bool {
+	for ; len(b) >= frameSize; b = b[frameSize:] {
 		next, ok := w.check(b[:frameSize], t.sum)
 		if !ok {
 			return false
@@ -104,7 +108,7 @@ func (w *wal) frames(t *transactions, b []byte) (more bool) {
 			w.offset, w.sum = t.offset, t.sum
 		}
 	}
-	return more
+	return true
 }
 
 // commit makes the pending pages part of the result.
@@ -128,15 +132,6 @@ func cut(data map[uint32][]byte, before, now uint32) {
 			delete(data, n)
 		}
 	}
-}
-
-// reaches checks that everything that was read is still there.
-func (w *wal) reaches(f *os.File) error {
-	info, err := f.Stat()
-	if err == nil && info.Size() < w.offset {
-		err = errDamaged
-	}
-	return err
 }
 
 // readHeader begins with a log; ok is false while nothing was written to it.
@@ -190,6 +185,13 @@ func (w *wal) sameLog(f *os.File) error {
 		return errRestarted
 	}
 	return nil
+}
+
+// isLast tells whether b begins with the frame that was read last: whoever cuts
+// the log destroys it, also where SQLite has written behind the hole since.
+func (w *wal) isLast(b []byte) bool {
+	return len(b) >= frameSize && string(b[8:16]) == string(w.salt[:]) &&
+		w.sum == [2]uint32{binary.BigEndian.Uint32(b[16:]), binary.BigEndian.Uint32(b[20:])}
 }
 
 // reset makes the next read begin at the start of a new log.
