@@ -158,6 +158,7 @@ func (n *node) start() {
 	n.r.t.Helper()
 	cmd := n.r.command(append([]string{"serve", "--listen", "127.0.0.1:0", "--internal-listen", "127.0.0.1:0", "--node", n.name, "--work-dir", n.dir}, n.args...)...)
 	cmd.Stderr = n.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also when the tests end without their cleanups
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		n.r.t.Fatal(err)
