@@ -30,5 +30,6 @@
 //
 // Ten segments of a level become one of the next (compact.go), written beside
 // them. A cell whose restore walks many objects asks for a snapshot. It never fails
-// an upload. Nothing is deleted here. docs/replication.md has the figures and limits.
+// an upload. Prune (prune.go) deletes what an old snapshot replaced, and nothing calls
+// it on its own. docs/replication.md has the figures and limits.
 package replica
