@@ -95,6 +95,8 @@ type house struct {
 	mu sync.Mutex
 	s  *Script
 	by map[id.Cell]*desk
+	// all that there ever were, also those reset
+	all []*desk
 }
 
 func (h *house) Cell(ctx context.Context, c id.Cell, name string) call.Service {
@@ -121,8 +123,7 @@ func (h *house) desk(c id.Cell, name string) *desk {
 		return d
 	}
 	d := &desk{t: h.t, cell: c, name: name, st: storage.Open(h.t.TempDir())}
-	h.t.Cleanup(func() { d.st.Close() })
-	h.by[c] = d
+	h.by[c], h.all = d, append(h.all, d)
 	return d
 }
 
@@ -143,7 +144,12 @@ func cells(t testing.TB, source string, o Options) (*Script, *house) {
 		t.Fatal(err)
 	}
 	h.s = s
-	t.Cleanup(func() { s.Close(errClosed) })
+	t.Cleanup(func() {
+		s.Close(errClosed) // no turn runs after it
+		for _, d := range h.all {
+			d.st.Close()
+		}
+	})
 	return s, h
 }
 

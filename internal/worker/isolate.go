@@ -22,7 +22,8 @@ type isolate struct {
 	queue   []job // in order of arrival
 	head    int
 	running bool
-	dead    error // set once: no job runs any more
+	dead    error       // set once: no job runs any more
+	lost    atomic.Bool // dead is set; for pools, which look without the lock
 
 	// Touched only by whoever runs a job.
 	args         v8.Args
@@ -177,6 +178,7 @@ func (i *isolate) kill(cause error) {
 // die marks the isolate dead and returns the jobs that will never run; i.mu is held.
 func (i *isolate) die(cause error) []job {
 	never := i.queue[i.head:]
+	i.lost.Store(true)
 	i.dead, i.queue, i.head = cause, nil, 0
 	return never
 }

@@ -244,12 +244,7 @@ type Exports struct {
 
 // Exports of the script.
 func (s *Script) Exports() Exports {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.stateless) == 0 {
-		return Exports{}
-	}
-	return s.stateless[0].exports
+	return s.exports
 }
 
 // shut ends the isolate when its queue has run dry.

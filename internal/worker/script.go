@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +45,8 @@ type Script struct {
 	opts   Options
 	maps   sourceMaps
 	slots  chan struct{} // admission; nil without a bound
+	// exports of the main module, as the first isolate saw them
+	exports Exports
 
 	mu        sync.Mutex
 	stateless []*isolate
@@ -70,7 +73,7 @@ func (rt *Runtime) Load(b *Bundle, o Options) (*Script, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.stateless = []*isolate{first}
+	s.stateless, s.exports = []*isolate{first}, first.exports
 	return s, nil
 }
 
@@ -143,6 +146,7 @@ func (s *Script) pick(pool *[]*isolate, size int) (*isolate, error) {
 		s.mu.Unlock()
 		return nil, errClosed
 	}
+	*pool = slices.DeleteFunc(*pool, func(i *isolate) bool { return i.lost.Load() })
 	var best *isolate
 	for _, i := range *pool {
 		if best == nil || i.load.Load() < best.load.Load() {
