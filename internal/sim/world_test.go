@@ -151,6 +151,7 @@ func (n *node) boot(ctx context.Context, c clock, previous id.Session) {
 	m.Fence()
 	l.Fence(lease.Expired, errGone)
 	m.Close()
+	_ = l.Close(context.Background()) // ends its goroutines; a dead node writes nothing
 }
 
 func (n *node) authority() error {
@@ -182,7 +183,10 @@ func (w *world) kill(n *node) {
 	kept := w.pending[:0]
 	for _, o := range w.pending {
 		if o.node == n {
-			o.reply <- errGone
+			select {
+			case o.reply <- errGone:
+			default:
+			}
 			if o.abandoned = true; !o.write || w.rnd.IntN(3) > 0 {
 				continue
 			}
@@ -253,7 +257,10 @@ func (w *world) finish(o *op) {
 	if fate < 8 {
 		w.tell("%s %s %s: fate %d, %v", o.node.name, o.verb, o.key, fate, err)
 	}
-	o.reply <- err
+	select {
+	case o.reply <- err:
+	default: // its caller was told when its node died
+	}
 }
 
 // strike does something to a whole node.
