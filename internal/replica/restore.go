@@ -172,14 +172,19 @@ func (r *Replicator) fetch(ctx context.Context, wg *sync.WaitGroup, chain []Key)
 	})
 	wg.Go(func() {
 		defer close(out)
+		gap := false // after one that nobody took, the next would pass for it
 		for slot := range slots {
 			f := <-slot
-			select {
-			case out <- f:
-			case <-ctx.Done():
-				if f.err == nil {
-					f.body.Close()
+			if !gap {
+				select {
+				case out <- f:
+					continue
+				case <-ctx.Done():
+					gap = true
 				}
+			}
+			if f.err == nil {
+				f.body.Close()
 			}
 		}
 	})

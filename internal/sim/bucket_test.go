@@ -121,6 +121,7 @@ func (s store) put(ctx context.Context, verb, key string, body []byte, write fun
 }
 
 func (s store) Put(ctx context.Context, key string, body []byte) (bucket.Version, error) {
+	body = bytes.Clone(body) // it may land after the caller used its buffer again
 	return s.put(ctx, "put", key, body, func(ctx context.Context) (bucket.Version, error) { return s.n.w.mem.Put(ctx, key, body) })
 }
 
@@ -135,10 +136,12 @@ func (s store) PutStream(ctx context.Context, key string, rd io.Reader, size int
 }
 
 func (s store) Create(ctx context.Context, key string, body []byte) (bucket.Version, error) {
+	body = bytes.Clone(body)
 	return s.put(ctx, "create", key, body, func(ctx context.Context) (bucket.Version, error) { return s.n.w.mem.Create(ctx, key, body) })
 }
 
 func (s store) Swap(ctx context.Context, key string, body []byte, old bucket.Version) (bucket.Version, error) {
+	body = bytes.Clone(body)
 	return s.put(ctx, "swap", key, body, func(ctx context.Context) (bucket.Version, error) {
 		if s.n.w.broken == "swap-unconditional" {
 			return s.n.w.mem.Put(ctx, key, body)

@@ -142,6 +142,7 @@ func (w *world) play(h *history, seed uint64) {
 		w.kill(n)
 	}
 	w.bg.Wait()
+	time.Sleep(calmTime) // seals of dead nodes end with their next attempt
 }
 
 func (w *world) client(h *history, rnd *rand.Rand, c int, stop chan struct{}) {
