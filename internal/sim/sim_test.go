@@ -15,11 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"celld/internal/bucket"
 	"celld/internal/bucket/mem"
 	"celld/internal/call"
 	"celld/internal/cell"
 	"celld/internal/cell/goengine"
 	"celld/internal/id"
+	"celld/internal/lease"
 	"celld/internal/replica"
 	"celld/internal/storage"
 
@@ -231,7 +233,21 @@ func (w *world) callAt(ctx context.Context, n *node, verb, name, token string) (
 	if err != nil {
 		return "", err
 	}
+	w.answered(n, name)
 	return string(r.Body.Bytes), nil
+}
+
+// answered checks an answer against the lease that everybody can read
+// (invariant 5). The margin is above the clocks' offsets and drift.
+func (w *world) answered(n *node, name string) {
+	r, err := bucket.ReadRecord[lease.Record](context.Background(), w.mem, lease.Key(n.session))
+	if err != nil {
+		w.violate("invariant 5: %s answered for %s without a session record: %v", n.session, name, err)
+		return
+	}
+	if late := time.Since(time.UnixMilli(r.Value.ExpiresMS)); late > time.Second {
+		w.violate("invariant 5: %s answered for %s %v after its published expiry", n.session, name, late)
+	}
 }
 
 func (w *world) engine(n *node) cell.Engine {
