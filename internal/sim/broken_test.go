@@ -14,8 +14,7 @@ import (
 
 // brokenWays break the protocol, one each.
 var brokenWays = []string{
-	"no-reread", "swap-unconditional", "expiry-unchecked", "live-held-for-dead", "renewal-not-written",
-	"ambiguous-assumed-applied", "old-epoch", "ack-before-upload", "segment-dropped", "restore-nothing",
+	"swap-unconditional", "live-held-for-dead", "ambiguous-assumed-applied", "old-epoch", "ack-before-upload", "segment-dropped", "restore-nothing",
 	"restore-skips-last", "wake-not-written", "ambiguous-retried", "output-before-proof",
 	"output-despite-failure", "alarm-swallowed",
 }
